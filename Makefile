@@ -15,7 +15,7 @@ STAMP := $(VENV)/.ready
 TEST_STAMP := $(VENV)/.ready-test
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector collection node-image docs man manual wheel sbom release clean setup setup-dev
+.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector collection node-image manual wheel sbom release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,21 +92,15 @@ node-image: collector wheel ## Build and push the image for Kubernetes:  make no
 collection: $(STAMP) ## Build the Ansible collection of the roles, modules and playbooks: dist/unhang-ops-*.tar.gz
 	$(PYTHON) -P tools/release/collection.py
 
-docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
-	$(PYTHON) -P tools/release/site.py
-
 manual: $(STAMP) ## Build the pages about every rule, fact and cause: build/manual
 	$(PYTHON) -P -m unhang.audit.reference.pages build/manual
 
-man: $(DEV_STAMP) ## Build a man page for each command: build/man
-	$(PYTHON) -P tools/release/man_pages.py
-
-wheel: ## Build dist/unhang-*.whl and the source archive, with the pages of `make man manual` if these are built
+wheel: ## Build dist/unhang-*.whl and the source archive, which has the pages of `make manual` if these are built
 	$(PYTHON3) -I -m venv --clear build/hatchling
 	build/hatchling/bin/python -I -m pip install --quiet --require-hashes -r requirements-build.txt
 	build/hatchling/bin/python -P -m hatchling build -d dist
 
-sbom: $(DEV_STAMP) man manual wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
+sbom: $(DEV_STAMP) manual wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
 	$(PYTHON) -I -m venv --clear --without-pip build/sbom
 	$(PYTHON) -I -m pip --python build/sbom/bin/python install --quiet --require-hashes -r requirements.txt
 	$(PYTHON) -I -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl

@@ -5,7 +5,7 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(PYTHON) -P -m pytest
 # One worker runs all tests of a file in their order, so shared fixtures are set up once. Tiers that boot nodes boot four of them for each worker.
 BY_FILE := --dist loadfile
-TIERS := test-rows test-sweeps test-pages test-shipped test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
+TIERS := test-rows test-sweeps test-shipped test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 NIGHTLY := check test test-slow $(TIERS) simulate kill-points test-longest
 
 .PHONY: test test-unit test-rules test-whole test-slow test-fast test-chosen test-chosen-roles test-longest test-all nightly simulate kill-points pictures installed $(TIERS)
@@ -31,7 +31,7 @@ test-unit: $(TEST_STAMP) ## Run the unit tests: no Ansible, no torch, no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
 
 # What .ci/run runs for each change beside make test: the slow units, the fast folders, then a file for each mechanism of the slow ones.
-FAST := $(addprefix tests/,rows sweeps pages shipped)
+FAST := $(addprefix tests/,rows sweeps shipped)
 CHOSEN := $(addprefix tests/,\
 	nodes/test_role_drain_on_slurm.py plays/test_installed_wheel.py nodes/test_ways_of_the_audit.py plays/test_rollout_failures.py \
 	plays/test_rollout_kill_points.py nodes/test_situations.py plays/test_report_browser.py torch/test_watch.py plays/test_collection_at_a_site.py \
@@ -89,9 +89,6 @@ test-shipped: tier-packages $(DEV_STAMP) ## Run commands, the demo fleet and the
 
 test-plays: archive-packages $(DEV_STAMP) ## Run playbooks, roles, rollouts, the wheel and the release as whole programs on this machine; test reports in a browser
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/plays $(TEST_ARGS)
-
-test-pages: tier-packages $(DEV_STAMP) ## Build the manual as a site, check its links, open it in a browser
-	$(PYTEST) tests/pages $(TEST_ARGS)
 
 test-torch: tier-packages $(DEV_STAMP) ## Run the smoke test's payload on this machine, with torch and gloo
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/torch $(TEST_ARGS)

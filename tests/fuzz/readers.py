@@ -24,7 +24,7 @@ from typing import Any
 import fleets
 
 from fuzz.writers import HOSTILE, SLURM, list_slurm, share, type_commands, write
-from unhang.act.commands.admit_verify import _document, _lines
+from unhang.act.commands.record_check import _document, _lines
 from unhang.act.gate.admission import admission_file, admission_record, record_line
 from unhang.act.gate.verifying import verify
 from unhang.audit.report.html import render_page
@@ -425,9 +425,9 @@ def _admissions() -> list[bytes]:
 
 
 def _admit(data: bytes) -> None:
-    """A node's admission record as `unhang admit verify` judges and shows it, with a signature that
-    is good, so that what it holds is read too; and as the node's own collector reads it.
-    """
+    """A node's admission record as `unhang preprovision --verify` judges and shows it, with a
+    signature that is good, so that what it holds is read too; and as the node's own collector reads
+    it."""
     signature = f"{BEGIN}\nU1NIU0lH\n{END}\n"
     text = admission_file(data.decode("utf-8", "replace"), signature, "ssh-ed25519 AAAA the gate")
     with tempfile.TemporaryDirectory() as folder:

@@ -85,7 +85,7 @@ def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinn
         "ROLE": "gpu_binding",
     }
     command = filled(
-        "unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles=ROLE -e"
+        "ansible-playbook playbooks/remediate.yml -i INVENTORY --limit HOST -e unhang_roles=ROLE -e"
         " unhang_apply=true",
         places,
     )

@@ -11,6 +11,7 @@ import tarfile
 
 import pytest
 from documented_command import as_typed
+from installed_collection import build as build_collection
 from installed_wheel import PROJECT, build, contents, finished, install
 from local_fleet import Fleet, envelope
 from packaging.markers import Marker
@@ -153,34 +154,36 @@ def test_a_plan_is_made_and_previewed(unhang, audited):
     assert not (unhang.folder / "runs" / "latest" / "journal.jsonl").exists()
 
 
-def test_a_role_is_previewed_as_the_page_says(unhang):
-    places = {"gpu001": "here", "ROLE": "host_tuning"}
-    done = unhang(
-        *as_typed(
-            "unhang playbook remediate -i hosts.yml --limit gpu001 -e unhang_roles=ROLE", places
-        )[1:]
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+def test_a_role_is_previewed_by_the_collection_beside_it_as_the_page_says(unhang, tmp_path):
+    archive, places = build_collection(tmp_path), {"gpu001": "here", "ROLE": "host_tuning"}
+    collections = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path)}
+    for typed in (
+        ["ansible-galaxy", "collection", "install", "--offline", archive],
+        as_typed(
+            "ansible-playbook unhang.ops.remediate -i hosts.yml --limit gpu001 -e"
+            " unhang_roles=ROLE",
+            places,
+        ),
+    ):
+        done = finished(
+            [unhang.program.with_name(typed[0]), *typed[1:]],
+            env={**unhang.environment(), **collections},
+            cwd=unhang.folder,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert (
         "Set whether logind removes the shared memory of logged-out users" in done.stdout
         and "+RemoveIPC=no" in done.stdout
     )
 
 
-def test_a_playbook_runs_with_its_own_configuration_and_facts_become_no_variables(unhang):
-    done = unhang("playbook", "audit", "-i", "hosts.yml", "--list-tasks")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert str(unhang.home / "playbooks" / "audit.yml") in done.stdout
+def test_the_configuration_makes_no_variables_of_facts(unhang):
     shown = subprocess.run(
         [unhang.program.with_name("ansible-config"), "dump", "--only-changed"],
         env={**unhang.environment(), "ANSIBLE_CONFIG": str(unhang.home / "ansible.cfg")},
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert re.search(r"^INJECT_FACTS_AS_VARS\(.*\) = False$", shown.stdout, re.MULTILINE)
-    names = "audit, end, inspect, preprovision, remediate, rollback, smoke"
-    assert (
-        unhang("playbook", "nosuch").stderr == f"unhang: expected one of {names}, found 'nosuch'\n"
-    )
 
 
 def test_one_machine_is_read_and_judged_without_ansible(unhang, audited):
@@ -197,7 +200,7 @@ def test_what_reads_files_and_the_catalogue_needs_no_more(unhang):
     assert "NCCL_P2P_DISABLE" in unhang("lint", "job.sh").stdout
     assert "off the bus" in unhang("explain", "xid", "79").stdout
     assert "xid-fatal" in unhang("catalogue").stdout
-    refused = unhang("admit", "verify", "no-such-record", "--key", "no-such-key")
+    refused = unhang("preprovision", "--verify", "no-such-record", "--key", "no-such-key")
     assert refused.returncode == 2 and "no-such-key" in refused.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import jsonschema_rs
 import pytest
@@ -76,25 +75,7 @@ def test_a_node_set_in_the_limit_of_plain_ansible_is_refused_with_its_hosts(flee
     assert (refused.returncode, refused.stdout, len(refused.stderr.splitlines())) == (2, "", 1)
     assert (
         "--limit gpu[001-003]: ansible-playbook does not read gpu[001-003] as a set of hosts; write"
-        " --limit 'gpu001,gpu002,gpu003', or" in refused.stderr
+        " --limit 'gpu001,gpu002,gpu003'" in refused.stderr
     )
     taken = run([*command, "gpu[0:1]"], fleet.environment(), fleet.folder)
     assert taken.returncode == 0 and sorted(taken.stdout.split()[-2:]) == ["gpu001", "gpu002"]
-    own = [
-        sys.executable,
-        "-P",
-        "-m",
-        "unhang",
-        "playbook",
-        "audit",
-        "-i",
-        fleet.folder / "hosts",
-        "--list-hosts",
-        "--limit",
-        "gpu[002-003]",
-    ]
-    taken = run(own, fleet.environment(), fleet.folder)
-    assert taken.returncode == 0 and sorted(taken.stdout.split()[-2:]) == [
-        "gpu002",
-        "gpu003",
-    ], taken.stderr

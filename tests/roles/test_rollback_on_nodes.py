@@ -98,7 +98,10 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     places = {"INVENTORY": inventory_for(node, [NODE], {}), "HOST": NODE}
     again = run_typed(
         node,
-        filled("unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true", places),
+        filled(
+            "ansible-playbook playbooks/rollback.yml -i INVENTORY --limit HOST -e unhang_apply=true",
+            places,
+        ),
     )
     assert NOTHING_LEFT in " ".join(again.output.split())
     assert again.changed == {NODE: 0}
@@ -253,7 +256,8 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
         call_module(fleet, NODE, "saved_state", state=end, id=state_id, message="no")
         places = {"INVENTORY": inventory_for(fleet, [NODE], {}), "HOST": NODE}
         preview = run_typed(
-            fleet, filled("unhang playbook rollback -i INVENTORY --limit HOST", places)
+            fleet,
+            filled("ansible-playbook playbooks/rollback.yml -i INVENTORY --limit HOST", places),
         )
         assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.output
         assert probe(fleet) != f"ii {old}"

@@ -4,6 +4,8 @@ rule or listed as unused."""
 from __future__ import annotations
 
 import functools
+import re
+from pathlib import Path
 
 import pytest
 
@@ -17,17 +19,21 @@ from unhang.audit.reference.pages import (
 )
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 
+HOME = Path(__file__).resolve().parents[2]
 CATALOGUE = load_catalogue()
 USED = rules_by_fact(CATALOGUE)
 
 
 def test_make_manual_writes_every_page(tmp_path):
-    main(tmp_path / "manual")
-    assert {path.name for path in (tmp_path / "manual").iterdir()} == {*PAGES}
-    assert all(
-        path.read_text(encoding="utf-8").startswith("# ")
-        for path in (tmp_path / "manual").iterdir()
-    )
+    folder = tmp_path / "build" / "manual"
+    main(folder)
+    (tmp_path / "docs").symlink_to(HOME / "docs")
+    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert {*texts} == {*PAGES}
+    assert all(text.startswith("# ") for text in texts.values())
+    links = {link for text in texts.values() for link in re.findall(r"\]\(([^)#\s]+\.md)", text)}
+    assert links
+    assert [link for link in links if not (folder / link).is_file()] == []
 
 
 def test_every_rule_and_table_stands_on_the_page_of_rules():

@@ -26,11 +26,7 @@ DEADLINE_S = 280
 EARLIER = "20261118T031500Z-0123456789"  # the pages write it as 20261118
 COMMANDS = commands()
 OWN = [one for one in COMMANDS if one.program == "unhang"]
-PLAYBOOKS = [
-    one
-    for one in COMMANDS
-    if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")
-]
+PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook"]
 MADE = [one for one in COMMANDS if one.program == "make"]
 
 
@@ -38,9 +34,9 @@ MADE = [one for one in COMMANDS if one.program == "make"]
 def test_its_playbook_is_there_and_ansible_takes_its_options_and_limit(typed):
     from ansible.cli.playbook import PlaybookCLI
 
-    rest = typed.argv[2:] if typed.program == "unhang" else typed.argv[1:]
+    rest = typed.argv[1:]
     of_collection = rest[0].removeprefix("unhang.ops.")
-    is_named = typed.program == "unhang" or of_collection != rest[0]
+    is_named = of_collection != rest[0]
     playbook = PROJECT / ("playbooks" if is_named else ".") / f"{of_collection}{'.yml' * is_named}"
     assert playbook.is_file(), typed
     cli = PlaybookCLI(["ansible-playbook", str(playbook), *rest[1:]])

@@ -194,20 +194,20 @@ def test_recorded_fleet_stays_small():
 
 
 def test_output_that_the_page_of_the_situations_quotes_is_what_the_audit_prints(run):
-    printed = forked(["report", run, "--format", "wide"], PROJECT, os.environ).stdout
+    printed = forked(["report", run, "-v"], PROJECT, os.environ).stdout
     quoted = page_commands.shown()["situations"]
     assert quoted
     for finding in "\n".join(quoted).split("\n\n"):
         assert " ".join(finding.split()) in " ".join(printed.split()), finding
 
 
-@pytest.mark.parametrize("form", ["table", "wide", "csv", "junit", "sarif", "html"])
+@pytest.mark.parametrize("form", ["table", "table -v", "csv", "junit", "sarif", "html"])
 def test_no_word_of_the_program_itself_reaches_a_reader(run, form, capsys):
     """Numbers of situations, tables of the catalogue, indices of lists: findings name things and
     facts instead. JSON has paths, for programs."""
     from unhang import cli
 
-    cli.main(["report", str(run), "--format", form, "--out", "-"])
+    cli.main(["report", str(run), "--format", *form.split(), "--out", "-"])
     reported = re.sub(r"<script.*?</script>", "", capsys.readouterr().out, flags=re.DOTALL)
     assert len(reported) > 1000
     assert (

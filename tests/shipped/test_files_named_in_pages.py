@@ -36,7 +36,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_lead_to_files_and_headings_that_are_there():
     links = [
         (page, link)
-        for page in PAGES
+        for page in (*PAGES, HOME / "CHANGELOG.md")
         for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page))
         if not re.match(r"[a-z]+:", link)
     ]

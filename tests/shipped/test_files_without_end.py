@@ -17,7 +17,7 @@ COMMANDS = (
     "report run --host @FILE",
     "report run --host gpu007 -o ticket --out t --key FILE", "plan FILE", "remediate FILE",
     "audit --limit @FILE", "audit --webhook @FILE",
-    "policy --from run --smoke FILE", "admit verify FILE --key FILE", "history diff FILE run",
+    "policy --from run --smoke FILE", "preprovision --verify FILE --key FILE", "history diff FILE run",
     "inspect --evidence FILE",
 )  # fmt: skip
 MOST_BYTES = 3 << 30

@@ -197,7 +197,6 @@ def test_the_folder_of_runs_is_named_in_one_place():
         for name in (
             "core/run/run_folder",
             "core/ansible/playbook_command",
-            "act/commands/playbook",
         )
     }  # both hand it on
     scripts = [

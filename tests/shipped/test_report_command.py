@@ -136,14 +136,10 @@ def test_html_goes_where_it_is_asked_for(runs, tmp_path):
 
 def test_a_pipe_gets_plain_text_of_a_hundred_columns_unless_the_caller_names_others(runs):
     asked = {"TERM": "xterm-256color", "PYTHONUTF8": "1"}
-    narrow = (
-        started("report", "--format", "wide", cwd=runs, COLUMNS="70", **asked)
-        .stdout.decode()
-        .splitlines()
-    )
-    usual = started("report", "--format", "wide", cwd=runs, **asked).stdout.decode().splitlines()
+    narrow = started("report", "-v", cwd=runs, COLUMNS="70", **asked).stdout.decode().splitlines()
+    usual = started("report", "-v", cwd=runs, **asked).stdout.decode().splitlines()
     assert max(map(len, narrow)) < 90 < max(map(len, usual))
-    done = started("report", "--format", "wide", cwd=runs, COLUMNS="100", **asked)
+    done = started("report", "-v", cwd=runs, COLUMNS="100", **asked)
     assert done.stdout.decode() == (golden.FOLDER / "five_situations.100.exit1.txt").read_text(
         encoding="utf-8"
     )

@@ -1,5 +1,5 @@
 """Every machine without a fault that the tests have, and what a rule above info may not do there.
-`unhang rule check` asks for the alarms in a checkout."""
+`unhang catalogue check` asks for the alarms in a checkout."""
 
 from __future__ import annotations
 

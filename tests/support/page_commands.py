@@ -19,8 +19,6 @@ READS = (
     "lint",
     "explain",
     "catalogue",
-    "rule",
-    "signature",
     "judge",
     "report",
     "plan",

@@ -1,4 +1,4 @@
-"""`unhang rule check DIR` on a user's own rules: each fault is one line with file, rule and the
+"""`unhang catalogue check DIR` on a user's own rules: each fault is one line with file, rule and the
 probably intended name; no rule runs without end."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLE = {
 def checked(tmp_path, capsys, content):
     """(exit code, lines that were printed)."""
     (tmp_path / "own.yml").write_text(json.dumps(content, indent=1))
-    code = main(["rule", "check", str(tmp_path)])
+    code = main(["catalogue", "check", str(tmp_path)])
     return code, capsys.readouterr().out.splitlines()
 
 

@@ -321,7 +321,7 @@ def holds_half(text):
     return [TOKEN[at : at + 8] for at in range(len(TOKEN) - 7) if TOKEN[at : at + 8] in whole]
 
 
-@pytest.mark.parametrize("form", ["table", "json", "markdown"])
+@pytest.mark.parametrize("form", ["table", "json", "evidence"])
 def test_nor_a_diagnosis_of_lines_that_are_longer_than_it_quotes(tmp_path, capsys, form):
     log = tmp_path / "a.log"
     for at in range(440, 520, 4):

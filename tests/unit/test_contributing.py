@@ -32,7 +32,7 @@ def example(name):
 
 def test_the_rule_passes_the_catalogues_check(tmp_path, capsys):
     (tmp_path / "own.yml").write_text(example("rule"))
-    code = main(["rule", "check", str(tmp_path)])
+    code = main(["catalogue", "check", str(tmp_path)])
     shown = capsys.readouterr()
     assert (code, "1 rule" in shown.out) == (0, True), shown.out + shown.err
 
@@ -41,7 +41,7 @@ def test_a_fault_in_the_rule_is_found(tmp_path, capsys):
     (tmp_path / "own.yml").write_text(
         example("rule").replace("when: limits.numa_balancing ", "when: limits.numa_balancin ")
     )
-    assert main(["rule", "check", str(tmp_path)]) == 1
+    assert main(["catalogue", "check", str(tmp_path)]) == 1
     shown = capsys.readouterr()
     assert "numa_balancin" in shown.out + shown.err
 

@@ -18,11 +18,7 @@ from unhang.commands.names import command_and_arguments
 DEADLINE_S = 280
 COMMANDS = commands()
 OWN = [one for one in COMMANDS if one.program == "unhang"]
-PLAYBOOKS = [
-    one
-    for one in COMMANDS
-    if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")
-]
+PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook"]
 MADE = [one for one in COMMANDS if one.program == "make"]
 # Commands that act are run by another test, as the page has them: as_typed() of documented_command.
 ACTS = (
@@ -32,9 +28,7 @@ ACTS = (
     "watch",
     "remediate",
     "preprovision",
-    "admit",
     "smoke",
-    "playbook",
     "merge",
     "waive",
     "mcp",

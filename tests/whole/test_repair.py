@@ -21,7 +21,10 @@ def test_a_preview_shows_what_would_change_and_writes_nothing_then_the_fleet_is_
     }
     preview = run_typed(
         pinned,
-        filled("unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles=ROLE", places),
+        filled(
+            "ansible-playbook playbooks/remediate.yml -i INVENTORY --limit HOST -e unhang_roles=ROLE",
+            places,
+        ),
     )
     assert preview.code == 0
     assert preview.output.count("-CUDA_VISIBLE_DEVICES=0") == 4

@@ -50,12 +50,6 @@ class PackedProject(BuildHookInterface):
         build_data["force_include"][str(archive)] = f"{HOME}/{ARCHIVE}"
         playbooks = [path for pattern in PLAYBOOKS for path in (root / "playbooks").glob(pattern)]
         paths = [*(root / part for part in PARTS), *playbooks]
-        # Pages that `make wheel` wrote before: they go to share/man of the environment, where `man`
-        # searches.
-        pages = sorted((root / "build" / "man").glob("*.1"))
-        build_data["shared_data"].update(
-            {str(path): f"share/man/man1/{path.name}" for path in pages}
-        )
         build_data["force_include"].update(
             {str(path): f"{HOME}/{path.relative_to(root)}" for path in paths}
         )

@@ -135,16 +135,15 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def top_parser() -> argparse.ArgumentParser:
     """The parser of `unhang --help` and `unhang --version`."""
-    width = max(map(len, COMMANDS))
+    listed = [name for name in COMMANDS if " " not in name]  # the others are in their lines
+    width = max(map(len, listed))
     steps = "\n".join(
         f"  {typed:<34} {purpose}"
         for name, (typed, purpose) in FIRST_STEPS.items()
         if name in COMMANDS
     )
     shown = {title: [name for name in names if name in COMMANDS] for title, names in GROUPS.items()}
-    shown["more"] = [
-        name for name in COMMANDS if not any(name in names for names in shown.values())
-    ]
+    shown["more"] = [name for name in listed if not any(name in names for names in shown.values())]
     parts = (
         "\n".join([f"{title}:", *(f"  {name:<{width}}  {COMMANDS[name]}" for name in names)])
         for title, names in shown.items()
@@ -250,11 +249,8 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
     """The module of a command and the parser of its arguments. Raises UserError for an unknown
     command."""
     if name in RENAMED:
-        raise UserError(f"unhang {name} has another name now: unhang {RENAMED[name]}")
+        raise UserError(f"unhang {name} has another name now: {RENAMED[name]}")
     purpose = {**COMMANDS, **HIDDEN}.get(name)
-    pairs = [f"unhang {one}" for one in COMMANDS if one.startswith(f"{name} ")]
-    if purpose is None and pairs:
-        raise UserError(f"expected {' or '.join(pairs)}, found unhang {name} alone")
     if purpose is None:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         if near:

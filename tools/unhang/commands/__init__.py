@@ -6,7 +6,8 @@ Commands of no wing read both catalogues, of rules and of signatures, and lie in
 
 from __future__ import annotations
 
-# {name: purpose}; the file of `rule new` is rule_new.py
+# {name: purpose}; the file of `catalogue new` is catalogue_new.py, and `unhang --help` shows it in
+# the line of `catalogue`
 COMMANDS = {
     "audit": "read every node of an inventory and judge the facts",
     "demo": "audit a recorded fleet, without GPU or ssh",
@@ -15,7 +16,10 @@ COMMANDS = {
     "merge": "make one run of several: of several controllers, sites or ways",
     "waive": "accept a finding until a day: write the waiver into the inventory's policy",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
-    "history": "list the runs; show what happened to a node, or when a finding began",
+    "history": (
+        "list the runs; show what happened to a node or a finding; history diff: what differs"
+        " between two runs or sides"
+    ),
     "history diff": (
         "show what changed between two runs, or what differs between two groups, nodes or"
         " environments"
@@ -25,18 +29,20 @@ COMMANDS = {
         "apply a plan in waves, stop when nodes fail, resume after an interruption; show the state"
         " of each node"
     ),
-    "playbook": "run one of unhang's playbooks with its configuration, from any folder",
     "completion": "print the completion script for bash, zsh or fish",
-    "catalogue": "list the rules and tables",
-    "rule new": "print a row for a new rule, with examples that prove it",
-    "rule check": "check a folder of rules",
+    "catalogue": (
+        "list the rules and tables; catalogue new: a row for a new rule; catalogue check: a folder"
+        " of your rules"
+    ),
+    "catalogue new": "print a row for a new rule, with examples that prove it",
+    "catalogue check": "check a folder of rules",
     "explain": "describe a rule, Xid, variable, version or GPU, with sources",
     "smoke": "prove that a group of GPUs can train together, or name the faulty one",
     "preprovision": (
-        "decide which nodes may join: audit, smoke test alone and together; short name: admit"
+        "decide which nodes may join, by audit and smoke tests; --verify checks an admission"
+        " record; short name: admit"
     ),
     "policy": "write a policy from nodes that are known to be good",
-    "admit verify": "check an admission record: its signature, its node, and changes since",
     "inspect": "look at a running job: which rank all others wait for, where it stands, and why",
     "watch": "watch a running job; when it makes no progress, say which rank it is and why",
     "diagnose": "find the most probable cause of a failure in logs",
@@ -55,14 +61,23 @@ GROUPS = {
         "mcp",
     ),
     "the nodes": ("demo", "audit", "collect", "judge", "merge", "report", "waive"),
-    "what changed": ("history", "history diff"),
-    "repair": ("plan", "remediate", "playbook"),
-    "who may join": ("preprovision", "admit verify", "policy"),
-    "rules and the shell": ("rule new", "rule check", "catalogue", "completion"),
+    "what changed": ("history",),
+    "repair": ("plan", "remediate"),
+    "who may join": ("preprovision", "policy"),
+    "rules and the shell": ("catalogue", "completion"),
 }
 # {name of the version before: what is typed now}
-RENAMED = {"runs": "history", "diff": "history diff"}
-SHORT_NAMES = {"admit": "preprovision", "preprovision verify": "admit verify"}
+RENAMED = {
+    "runs": "unhang history",
+    "diff": "unhang history diff",
+    "rule new": "unhang catalogue new",
+    "rule check": "unhang catalogue check",
+    "playbook": "ansible-playbook unhang.ops.NAME of the collection, or playbooks/NAME.yml",
+    **dict.fromkeys(
+        ("verify", "admit verify", "preprovision verify"), "unhang preprovision --verify"
+    ),
+}
+SHORT_NAMES = {"admit": "preprovision"}
 # Commands that only playbooks call; no help lists them.
 HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",
@@ -79,14 +94,12 @@ WINGS = {
         "judge",
         "merge",
         "report",
-        "rule new",
+        "catalogue new",
         "waive",
     ),
     "act": (
-        "admit verify",
         "gate-step",
         "plan",
-        "playbook",
         "policy",
         "preprovision",
         "remediate",

@@ -12,7 +12,7 @@ from typing import Any
 from unhang.audit.history.runs import moment_of
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
-from unhang.commands.rule_check import limited_reading
+from unhang.commands.catalogue_check import limited_reading
 from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
@@ -30,6 +30,7 @@ COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
 EXAMPLES = """\
   unhang catalogue --rule 'nccl-*' --severity error,critical   the rules about NCCL that matter most
   unhang catalogue -o csv --rule 'driver-*' | cut -d, -f1      their ids, one a line
+  unhang catalogue check site/rules                            a folder with rules of your own: one line for each fault
   unhang catalogue --stale 90d                                 tables that were not compared with their sources for so long"""  # noqa: E501
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import argcomplete
 from argcomplete.completers import FilesCompleter
 
-from unhang.act.commands.playbook import playbooks
 from unhang.commands import COMMANDS, SHORT_NAMES
 from unhang.commands.names import command_and_arguments, load_command
 from unhang.core.catalogue.owners import OWNERS
@@ -87,12 +86,12 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
         if meant in COMMANDS and words[1:2] and words[1] in seconds:
             second = chosen.add_subparsers()
             add_completed_arguments(second.add_parser(words[1], allow_abbrev=False), meant)
-        elif meant in COMMANDS:
-            add_completed_arguments(chosen, meant, seconds)
         else:
-            second = chosen.add_subparsers()
-            for word, purpose in seconds.items():
-                second.add_parser(word, help=purpose)
+            add_completed_arguments(chosen, meant, seconds)
+            if seconds and not chosen._get_positional_actions():  # `catalogue`
+                second = chosen.add_subparsers()
+                for word, purpose in seconds.items():
+                    second.add_parser(word, help=purpose)
     return parser
 
 
@@ -113,8 +112,6 @@ def completer_of(name: str, action: argparse.Action) -> Callable[[], Iterable[st
     kinds = set(re.findall(r"[A-Z]+", str(action.metavar or "")))
     if name == "explain" and action.dest == "id":
         return explained_names
-    if name == "playbook" and action.dest == "name":
-        return lambda: playbooks(find_project())
     if name == "history diff" and action.dest == "sides":
         return lambda: [*runs(), *nodes()]
     sources = {

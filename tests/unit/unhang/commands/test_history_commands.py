@@ -18,6 +18,7 @@ from unhang.audit.history.changes import Changes, FactChange
 from unhang.audit.history.pruning import runs_on_disk, to_prune
 from unhang.audit.history.rendering import render_changes
 from unhang.audit.history.runs import PastRun
+from unhang.commands import RENAMED
 from unhang.core.nodeset import expand_limit
 
 GALLERY = Path(__file__).resolve().parents[3] / "fixtures" / "gallery"
@@ -239,11 +240,9 @@ def test_runs_are_listed_with_their_counts(command, stored):
 
 
 def test_the_names_of_the_version_before_answer_with_the_new_ones(capsys):
-    for old, new in (("runs", "history"), ("diff", "history diff")):
-        assert cli.main([old, "latest"]) == 2
-        assert (
-            capsys.readouterr().err == f"unhang: unhang {old} has another name now: unhang {new}\n"
-        )
+    for old, new in RENAMED.items():
+        assert cli.main([*old.split(), "latest"]) == 2
+        assert capsys.readouterr().err == f"unhang: unhang {old} has another name now: {new}\n"
 
 
 @pytest.mark.parametrize(

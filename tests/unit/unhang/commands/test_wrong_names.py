@@ -136,14 +136,6 @@ def test_a_named_program_of_ansible_is_the_one_of_this_installation(monkeypatch,
             "--rule: expected the id of a rule, found 'xid-fatl'; did you mean xid-fatal?",
         ),
         (["catalogue", "--rule", "zzz-*"], "`unhang catalogue` lists them"),
-        (
-            ["playbook", "audit", "-i", "none-here"],
-            "--inventory: expected an inventory at none-here, found none",
-        ),
-        (
-            ["playbook", "audit", "--inventory=none-here"],
-            "--inventory: expected an inventory at none-here, found none",
-        ),
         (["history", "--prune", "--older-than", "3"], "--older-than: expected yesterday, 12h, 3d"),
     ],
 )

@@ -50,7 +50,7 @@ from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, visible
 
-FORMATS = ("table", "wide", "csv", "json")
+FORMATS = ("table", "csv", "json")
 COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "refused", "person")
 EXAMPLES = """\
   unhang plan                                                  of the last audit: shows the plan, and makes it if there is none yet
@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(
         parser, "--new", "make another plan where the run has one; the old one is kept beside it"
     )
-    add_format_option(parser, FORMATS, {"wide": "with all manual actions"})
+    add_format_option(parser, FORMATS, {"csv": "also with every manual action"})
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
 
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = plan_of(folder, limits, arguments)
     if arguments.format == "json" and not arguments.quiet:
         deliver(render_plan(plan), "-")
-    elif arguments.format in ("table", "wide") and not arguments.quiet:
+    elif arguments.format == "table" and not arguments.quiet:
         deliver(_table(plan, folder, arguments), "-")
     else:
         show_rows(arguments, lambda width: (), list(rows_of(plan)), COLUMNS)
@@ -317,19 +317,18 @@ def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _table(plan: Plan, folder: Path, arguments: argparse.Namespace) -> str:
-    wide = arguments.format == "wide"
     columns, _colour, plain = terminal_shape(sys.stdout, os.environ)
     width = min(columns, WIDEST) if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDTH
-    typed = shlex.join(["plan", as_typed(folder), *_options(arguments), "-o", "wide"])
+    typed = shlex.join(["plan", as_typed(folder), *_options(arguments), "-o", "csv"])
     whole = f"{program_as_typed()} {typed}"
     setting = Setting(is_own=is_own(folder))
-    causes = () if wide else read_planned_findings(folder).get("causes") or ()
+    causes = read_planned_findings(folder).get("causes") or ()
     table = render_plan_table(
         plan,
         width,
         next_step=_preview(folder) if plan.waves else "",
-        work=None if wide else describe_manual_work(plan, causes, setting),
-        whole="" if wide else whole,
+        work=describe_manual_work(plan, causes, setting),
+        whole=whole,
     )
     return ascii_only(table) if plain else table
 

@@ -1,4 +1,5 @@
-"""`unhang preprovision HOSTS`: runs playbooks/preprovision.yml and shows which nodes may join."""
+"""`unhang preprovision HOSTS`: runs playbooks/preprovision.yml and shows which nodes may join;
+`--verify` checks the record of one that joined."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from unhang.act.commands.record_check import check_record
 from unhang.act.gate.deciding import FAIL as FAILED
 from unhang.act.gate.deciding import NOT_PROVED
 from unhang.act.gate.deciding import PASS as PASSED
@@ -50,7 +52,9 @@ from unhang.core.text import data_for_ansible
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\
   unhang preprovision 'gpu[017-018]' -i inventory/mycluster --reference gpu001   beside a node that is known to be good
-  unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit"""  # noqa: E501
+  unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit
+  unhang preprovision --verify runs/latest/admission/gpu017 --key gate_key.pub
+  unhang preprovision --verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""  # noqa: E501
 # Banner of a task -> the message when it begins.
 STEPS = {
     "Judge the facts of the audit": "judge the facts of the audit",
@@ -68,7 +72,10 @@ MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns"
+        "hosts",
+        metavar="HOSTS",
+        nargs="?",
+        help="node sets (gpu[001-016]), groups, Ansible patterns",
     )
     add_inventory(parser)
     parser.add_argument(
@@ -108,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=(
             "the gate's private key, which signs the admission records of nodes that pass; it stays"
-            " on this machine"
+            " on this machine. With --verify its public key: the controller's copy, not the node's"
         ),
     )
     parser.add_argument(
@@ -119,6 +126,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="days until an admission expires (default: %(default)s)",
     )
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
+    parser.add_argument(
+        "--verify",
+        metavar="RECORD",
+        type=Path,
+        help="test no node; check this admission record: its signature, its node, and changes"
+        " since. RUN/admission/HOST, or /etc/unhang/admission of a node",
+    )
+    facts = (
+        "with --verify: facts of the node, runs/ID/nodes/HOST.json or output of unhang collect;"
+        " without them the record is not compared with the node"
+    )
+    parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
+    parser.add_argument(
+        "--now",
+        metavar="DATE",
+        help="with --verify: the date of the check, for example 2026-12-31 (default: today)",
+    )
     add_out(parser)
     add_ansible(parser)
     add_format_option(parser, FORMATS)
@@ -127,7 +151,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as
-    the code for that program."""
+    the code for that program, with --verify 0 good, 2 not proved, 1 any other state."""
+    if arguments.verify:
+        return check_record(arguments)
+    if not arguments.hosts or arguments.facts or arguments.now:
+        raise UserError("expected HOSTS alone, or --verify RECORD; see unhang preprovision --help")
     if arguments.host_program:
         return answer_host_program(arguments)
     document, folder = gate(arguments)

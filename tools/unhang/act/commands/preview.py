@@ -197,7 +197,7 @@ def _show(
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
         text = f"{describe_order(plans[0], arguments.drain, plans[1])}\n" + render_preview(
-            masked_document(preview), width, wide=arguments.format == "wide"
+            masked_document(preview), width
         )
         ended = (
             f"previewed; next: {typed_again(folder, arguments, '--apply')}"

@@ -62,7 +62,7 @@ EXAMPLES = """\
   unhang remediate --apply --max-failed 2                acts
   unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""  # noqa: E501
-FORMATS = ("table", "wide", "json")
+FORMATS = ("table", "json")
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
 
 
@@ -146,7 +146,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-v", "--verbose", action="store_true", help="show Ansible's own output while it runs"
     )
     add_quiet(parser)
-    add_format_option(parser, FORMATS, {"wide": "of a preview: with the lines that would change"})
+    add_format_option(parser, FORMATS, {"json": "of a preview: with the lines that would change"})
     add_examples(parser, EXAMPLES)
 
 

@@ -1,5 +1,5 @@
-"""The result of `unhang admit verify` for an admission file: one of several states. Reads no file
-and asks ssh-keygen only through `check`."""
+"""The result of `unhang preprovision --verify` for an admission file: one of several states. Reads
+no file and asks ssh-keygen only through `check`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from unhang.act.plan.description import (
     DescribedWaves,
     ManualWork,
     describe_limits,
-    describe_persons,
     describe_refusals,
     describe_schedulers,
     describe_totals,
@@ -28,11 +27,11 @@ def render_plan_table(
     width: int = 80,
     *,
     next_step: str = "",
-    work: Sequence[ManualWork] | None = None,
+    work: Sequence[ManualWork] = (),
     whole: str = "",
 ) -> str:
     """The plan. width: columns; lines are wrapped. next_step: the command to run next. work: the
-    manual work to show, by default all of it. whole: the command that shows all of it."""
+    manual work to show. whole: the command that shows all of it."""
     lines = wrapped(
         f"plan {digest_of_plan(plan)[:12]} of run {visible(plan.run.id)}, judged on"
         f" {visible(plan.day, 40)}",
@@ -43,10 +42,7 @@ def render_plan_table(
     for waves in describe_waves(plan):
         lines += _waves(waves, width)
     lines += _section("refused", describe_refusals(plan), width)
-    if work is None:
-        lines += _section("for a person", describe_persons(plan), width)
-    else:
-        lines += _persons(work, width, whole)
+    lines += _persons(work, width, whole)
     lines += _wrapped(describe_totals(plan), "", width)
     lines += ["", *_command("next", next_step, "", width)] if next_step else []
     return "\n".join(line.rstrip() for line in lines) + "\n"

@@ -19,7 +19,7 @@ from unhang.act.rollout.preview import (
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import counted, visible, wrapped
 
-# groups of hosts, changes and reports in the table; the wide table has all
+# groups of hosts, changes and reports in the table; the JSON has all
 MOST_GROUPS, MOST_CHANGES, MOST_REPORTS = 30, 4, 1
 LONGEST_WHY, LONGEST_REPORT, LONGEST_LIST = 240, 160, 200
 # columns; the text beside role and outcome has at least the last
@@ -28,16 +28,15 @@ LABELS = {REFUSES: "not possible"}
 Row = Mapping[str, Any]
 
 
-def render_preview(preview: Row, width: int = 80, *, wide: bool = False) -> str:
-    """The whole preview. width: columns; wide: with the lines of difference of every node, and
-    without any shortening."""
+def render_preview(preview: Row, width: int = 80) -> str:
+    """The preview, shortened; its JSON has all. width: columns."""
     groups: dict[tuple[tuple[str, str, str], ...], list[Row]] = {}
     for row in preview["hosts"]:
-        groups.setdefault(tuple(_lines(row, wide)), []).append(row)
+        groups.setdefault(tuple(_lines(row)), []).append(row)
     ordered = sorted(
         groups.items(), key=lambda one: (not refuses(one[1][0]), not changes(one[1][0]))
     )
-    shown = ordered if wide else ordered[:MOST_GROUPS]
+    shown = ordered[:MOST_GROUPS]
     lines = [
         *wrapped(
             f"preview of the plan of run {visible(preview['run'])}: nothing was written on any"
@@ -99,26 +98,25 @@ def _group(
         ) or [start]
 
 
-def _lines(row: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
+def _lines(row: Row) -> Iterator[tuple[str, str, str]]:
     """(role or label, outcome, text) of a host."""
-    cut = None if wide else LONGEST_WHY
     if row["why"]:
-        yield "the node", REFUSES, _visible(row["why"], cut)
+        yield "the node", REFUSES, visible(row["why"], LONGEST_WHY)
     for one in row["roles"]:
         if row["why"] and one["outcome"] == NOT_PLAYED:
             continue  # the reason has been printed
-        yield from _role(one, wide)
+        yield from _role(one)
     for why in row["refused"]:
-        yield "the plan", REFUSES, _visible(why, cut)
+        yield "the plan", REFUSES, visible(why, LONGEST_WHY)
     forward = [one["why"] for one in row["reboots"] if one["step"] != "rollback"]
     if forward and not row["why"]:
-        yield "reboot", f"{len(forward)} at most", _visible("; ".join(forward), cut)
+        yield "reboot", f"{len(forward)} at most", visible("; ".join(forward), LONGEST_WHY)
     if row["jobs"] != 0:
-        yield "jobs", "" if row["jobs"] else "not known", _visible(row["running"], cut)
+        yield "jobs", "" if row["jobs"] else "not known", visible(row["running"], LONGEST_WHY)
 
 
-def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
-    why = _visible(one["why"], None if wide else LONGEST_WHY)
+def _role(one: Row) -> Iterator[tuple[str, str, str]]:
+    why = visible(one["why"], LONGEST_WHY)
     texts = {
         REFUSES: why,
         UNFORESEEN: why,
@@ -127,20 +125,19 @@ def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
     outcome, role = one["outcome"], one["role"]
     if outcome in texts or not one["changes"]:
         yield role, outcome, texts.get(outcome, "")
-    described = [text for change in one["changes"] for text in _change(change, wide)]
-    most = len(described) if wide else MOST_CHANGES
-    for place, text in enumerate(described[:most]):
+    described = [text for change in one["changes"] for text in _change(change)]
+    for place, text in enumerate(described[:MOST_CHANGES]):
         yield role, CHANGES if not place and outcome == CHANGES else "", text
-    if len(described) > most:
-        yield role, "", f"and {counted(len(described) - most, 'more change')}"
-    reports = one["reports"] if wide else one["reports"][:MOST_REPORTS]
+    if len(described) > MOST_CHANGES:
+        yield role, "", f"and {counted(len(described) - MOST_CHANGES, 'more change')}"
+    reports = one["reports"][:MOST_REPORTS]
     for text in reports:
-        yield role, "", f"reports: {_visible(text, None if wide else LONGEST_REPORT)}"
+        yield role, "", f"reports: {visible(text, LONGEST_REPORT)}"
     if more := len(one["reports"]) - len(reports):
         yield role, "", f"and {counted(more, 'more report')}"
 
 
-def _change(change: Row, wide: bool) -> Iterator[str]:
+def _change(change: Row) -> Iterator[str]:
     """A file and the number of changed lines, or the task if nothing more is known."""
     if not change["diffs"]:
         yield visible(change["task"], 200)
@@ -149,11 +146,6 @@ def _change(change: Row, wide: bool) -> Iterator[str]:
             f"{sign}{diff[key]}" for sign, key in (("+", "added"), ("-", "removed")) if diff[key]
         )
         yield f"{visible(diff['name'] or change['task'], 200)} ({numbers} lines)"
-        yield from (f"  {visible(line, 400)}" for line in (diff["lines"] if wide else ()))
-
-
-def _visible(text: str, cut: int | None) -> str:
-    return visible(text) if cut is None else visible(text, cut)
 
 
 def _counts(rows: Sequence[Row]) -> str:

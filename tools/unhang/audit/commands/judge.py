@@ -159,7 +159,7 @@ def _problems(head: dict[str, Any]) -> Iterator[str]:
         )
         yield (
             f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of"
-            " the others stand; next: unhang rule check DIR"
+            " the others stand; next: unhang catalogue check DIR"
         )
     for rule in head["catalogue"]["stopped"]:
         yield (

@@ -41,7 +41,6 @@ from unhang.core.text import counted, visible
 
 FORMATS = (
     "table",
-    "wide",
     "csv",
     "json",
     "html",
@@ -60,7 +59,6 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
         (*FORMATS, *(more or ())),
         {
             **(more or {}),
-            "wide": "every finding",
             "html": "HTML report",
         },
     )
@@ -74,7 +72,7 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
         metavar="MOST",
         help="prometheus: a series for each of at most this many nodes, the worst first",
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
+    parser.add_argument("-v", "--verbose", action="store_true", help="every finding in the table")
     add_quiet(parser)
     help_text = "auto (default: on a terminal, unless NO_COLOR is set), always, never"
     parser.add_argument(
@@ -124,7 +122,7 @@ def show(
         return
     if arguments.format != "json":  # which is the object of findings.json
         findings = with_manual_work(findings)
-    if arguments.format in ("table", "wide"):
+    if arguments.format == "table":
         text = _for_people(folder, findings, arguments, out in (None, "-"))
     elif arguments.format == "prometheus":
         text = _metrics(findings, arguments)
@@ -179,7 +177,7 @@ def _for_people(
     here = setting_here(folder, findings, arguments.run)
     setting_of = _with_lists(folder, arguments.run, here)
     ways, shown = read_by_of(folder), _as_shown(folder, arguments.run)
-    if arguments.verbose or arguments.format == "wide":
+    if arguments.verbose:
         full = not (to_terminal and sys.stdout.isatty())
         return render_table(
             findings,

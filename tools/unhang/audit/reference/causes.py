@@ -12,7 +12,7 @@ from unhang.core.text import flat
 HEAD = """# Causes
 
 What `unhang diagnose` can name, and what is done about each. This page is written from the rows in `tools/unhang/jobs/catalogue/causes/`
-(`make manual`). [diagnosis-method](diagnosis-method.md) says how causes are ranked.
+(`make manual`). [diagnosis-method](../../docs/diagnosis-method.md) says how causes are ranked.
 
 | cause | what it is | remedy | the audit's rules |
 | --- | --- | --- | --- |

@@ -12,6 +12,7 @@ from unhang.audit.reference.pages import rules_by_fact
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.core import catalogue
 from unhang.core.catalogue.owners import DEFAULT_OWNER
+from unhang.core.project import checkout_of, find_project
 from unhang.core.schemas.shapes import fact_shapes
 from unhang.core.text import counted, flat
 
@@ -89,14 +90,12 @@ def cause_lines(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"{name}: {value}" for name, value in flat(remedy.get("variables") or {})
         )
         yield "remedy", f"role {role}" + (f" with {wanted} in unhang_policy" if wanted else "")
-        yield (
-            "do",
-            (
-                f"unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles={role}, then"
-                " again with -e unhang_apply=true"
-            ),
-        )
-        yield "undo", "unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true"
+        # of the checkout, or of the collection, which a wheel needs beside it
+        name = "playbooks/{}.yml" if checkout_of(find_project()) else "unhang.ops.{}"
+        typed = f"ansible-playbook {name} -i INVENTORY --limit HOST"
+        roles = f"-e unhang_roles={role}, then again with -e unhang_apply=true"
+        yield "do", f"{typed.format('remediate')} {roles}"
+        yield "undo", f"{typed.format('rollback')} -e unhang_apply=true"
     if person := remedy.get("person"):
         yield "a person", person
     if workaround := row.get("workaround"):

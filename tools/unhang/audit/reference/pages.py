@@ -17,7 +17,7 @@ RULES_HEAD = f"""# Rules
 
 Every rule of the catalogue, by what it looks at. This page is written from the rows in `tools/unhang/core/catalogue/`
 {HOW} `unhang explain ID` prints one of them with its condition, `unhang catalogue` lists them,
-and [judging](judging.md) says how a row is written and how your own are added.
+and [judging](../../docs/judging.md) says how a row is written and how your own are added.
 
 Confidence is that of the sources: *documented* by a vendor, said by *maintainers*, *reported* by users, or *inferred*.
 

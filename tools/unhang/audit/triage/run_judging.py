@@ -76,7 +76,7 @@ def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
     faults = run_limited(work, Limits()) if rules or policy else []
     if isinstance(faults, Stopped):
         raise UserError(
-            f"reading the rules was stopped: it used up its {faults.by}; unhang rule check DIR"
+            f"reading the rules was stopped: it used up its {faults.by}; unhang catalogue check DIR"
             " names the rule of a folder"
         )
     if faults:
@@ -86,7 +86,7 @@ def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
                 [
                     *faults[:SHOWN_FAULTS],
                     *more,
-                    "no node was asked; check rules with: unhang rule check DIR",
+                    "no node was asked; check rules with: unhang catalogue check DIR",
                 ]
             )
         )

@@ -39,7 +39,7 @@ def limit_refusal(limit: str) -> str:
         f"unhang: --limit {visible(limit, 200)}: ansible-playbook does not read"
         f" {visible(sets[0], 120)} as a set of hosts"
     )
-    return f"{message}; write {write}, or use unhang playbook NAME, which takes node sets"
+    return f"{message}; write {write}"
 
 
 def translated(limit: str) -> str:

@@ -17,7 +17,6 @@ FORMAT_MEANINGS = {
     "csv": "",
     "evidence": "at most 16 KiB of JSON for a ticket or an assistant",
     "json": "",
-    "markdown": "",
     "junit": "",
     "sarif": "for code hosts",
 }

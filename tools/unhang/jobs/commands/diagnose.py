@@ -32,7 +32,6 @@ from unhang.jobs.diagnose.looked import look_reader
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
-from unhang.jobs.diagnose.ticket import render_markdown
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import job_reader
 
@@ -42,7 +41,7 @@ EXAMPLES = """\
   unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
   unhang diagnose hang.tar.gz                         what unhang inspect --out wrote while the job hung
   unhang diagnose logs/ --run latest                  a folder of ranks' logs, beside what the audit found on their nodes
-  kubectl logs job/train | unhang diagnose - --redact -o markdown   for an issue, with secrets and names masked"""  # noqa: E501
+  kubectl logs job/train | unhang diagnose - --redact   for an issue, with secrets and names masked"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="a judged run folder or its id; findings on the log's hosts count as evidence",
     )
-    add_format_option(parser, ("table", "json", "markdown", "evidence"))
+    add_format_option(parser, ("table", "json", "evidence"))
     add_verbose(parser)
     add_quiet(parser)
     add_flag(
@@ -165,9 +164,6 @@ def _print(
     answer = joined_answers(reader.answer(looked), shown) if looked else answer_of(shown)
     if arguments.format == "evidence":
         sys.stdout.write(render_evidence(answer))
-    elif arguments.format == "markdown":
-        look = reader.render(looked, False) if looked else ""
-        sys.stdout.write(render_markdown(shown, answer, look))
     else:
         from unhang.core.terminal import terminal_shape
 

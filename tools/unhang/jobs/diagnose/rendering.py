@@ -1,5 +1,4 @@
-"""A diagnosis for people: as a table for the terminal and as Markdown for a ticket. Document in,
-text out."""
+"""A diagnosis for people, as a table for the terminal. Document in, text out."""
 
 from __future__ import annotations
 

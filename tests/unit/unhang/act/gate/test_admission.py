@@ -86,12 +86,12 @@ def gated(tmp_path):
 
 
 def verified(capsys, record, key, *options):
-    """(exit code, state, reasons) of `unhang admit verify`."""
+    """(exit code, state, reasons) of `unhang preprovision --verify`."""
     capsys.readouterr()
     code = main(
         [
-            "admit",
-            "verify",
+            "preprovision",
+            "--verify",
             str(record),
             "--key",
             f"{key}.pub",
@@ -155,9 +155,11 @@ def test_the_commands_of_the_page_tell_a_good_record(gated, capsys):
     places = {"runs/latest/admission/gpu017": signed(gated, 3650), "~/gate_key.pub": f"{key}.pub"}
     node = {"runs/20261220T080000Z-0123456789/nodes/gpu017.json": run / "nodes" / "gpu001.json"}
     for argv in (
-        as_typed("unhang admit verify runs/latest/admission/gpu017 --key ~/gate_key.pub", places),
         as_typed(
-            "unhang admit verify runs/latest/admission/gpu017 --key ~/gate_key.pub --facts"
+            "unhang preprovision --verify runs/latest/admission/gpu017 --key ~/gate_key.pub", places
+        ),
+        as_typed(
+            "unhang preprovision --verify runs/latest/admission/gpu017 --key ~/gate_key.pub --facts"
             " runs/20261220T080000Z-0123456789/nodes/gpu017.json",
             {**places, **node},
         ),
@@ -310,14 +312,37 @@ def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
 def test_what_cannot_be_read_is_one_line_and_exit_code_2(
     gated, capsys, tmp_path, record, key, message
 ):
-    assert main(["admit", "verify", str(tmp_path / record), "--key", str(tmp_path / key)]) == 2
+    assert (
+        main(["preprovision", "--verify", str(tmp_path / record), "--key", str(tmp_path / key)])
+        == 2
+    )
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--verify", "x"], "--key: expected the gate's public key, found none"),
+        (["gpu001", "--verify", "x", "--key", "k"], "--verify: expected no HOSTS beside it"),
+        (["--verify", "x", "--key", "k", "-o", "junit"], "expected table or json with --verify"),
+        ([], "expected HOSTS alone, or --verify RECORD"),
+        (["gpu001", "--facts", "x"], "expected HOSTS alone, or --verify RECORD"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused_before_anything_is_read(
+    capsys, options, message
+):
+    assert main(["preprovision", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_private_key_given_for_the_public_one_is_not_read_as_one(gated, capsys, tmp_path):
     (tmp_path / "wrong.pub").write_text(gated[1].read_text())
-    assert main(["admit", "verify", str(signed(gated)), "--key", str(tmp_path / "wrong.pub")]) == 2
+    assert (
+        main(["preprovision", "--verify", str(signed(gated)), "--key", str(tmp_path / "wrong.pub")])
+        == 2
+    )
     assert "expected a public key" in capsys.readouterr().err
 
 
@@ -333,7 +358,18 @@ def test_a_key_with_a_passphrase_ends_with_an_error_and_no_question(gated, capsy
 def test_a_day_that_is_no_date_is_refused_and_decides_nothing(gated, day, capsys):
     """Days are compared as texts: before one such as 0 no record would ever have expired."""
     assert (
-        main(["admit", "verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--now", day]) == 2
+        main(
+            [
+                "preprovision",
+                "--verify",
+                str(signed(gated)),
+                "--key",
+                f"{gated[1]}.pub",
+                "--now",
+                day,
+            ]
+        )
+        == 2
     )
     assert f"--now: expected a date such as 2026-12-31, found {day!r}" in capsys.readouterr().err
 
@@ -346,8 +382,8 @@ def test_facts_that_are_no_document_are_refused_and_compared_with_nothing(
     assert (
         main(
             [
-                "admit",
-                "verify",
+                "preprovision",
+                "--verify",
                 str(signed(gated)),
                 "--key",
                 f"{gated[1]}.pub",

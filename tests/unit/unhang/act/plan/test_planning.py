@@ -18,7 +18,7 @@ import five_situations
 import fleets
 import pytest
 
-from unhang.act.plan.description import describe_limits, describe_totals
+from unhang.act.plan.description import describe_limits, describe_manual_work, describe_totals
 from unhang.act.plan.plan_document import (
     HostPlan,
     Job,
@@ -36,6 +36,7 @@ from unhang.audit.report.html import render_html
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.cli import main
 from unhang.core.errors import UserError
+from unhang.core.run.actions import Setting
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.run.run_folder import file_stem
 from unhang.core.schemas.check import check_schema
@@ -349,7 +350,8 @@ def test_findings_by_another_policy_are_not_planned(folder):
 
 
 def test_the_table_fits_80_columns_and_folds_nodes(plan):
-    table = render_plan_table(plan, 80, next_step="unhang remediate RUN")
+    work = describe_manual_work(plan, [], Setting())
+    table = render_plan_table(plan, 80, next_step="unhang remediate RUN", work=work)
     assert max(map(len, table.splitlines())) <= 80
     assert (
         "WAVE 1 to 3: 2 nodes each\n  where       dev[02-07]\n  role        gpu_driver: 545.23.08"
@@ -376,7 +378,8 @@ def test_what_a_node_says_steers_no_terminal(tmp_path):
             if one["rule"] == "nvlink-inactive":
                 one["remedy"] = {"person": "look \x1b[2J\x1b]0;x\x07 here\nand there"}
 
-    table = render_plan_table(plan_run(write_fleet(tmp_path / "run", hostile), CATALOGUE))
+    plan = plan_run(write_fleet(tmp_path / "run", hostile), CATALOGUE)
+    table = render_plan_table(plan, work=describe_manual_work(plan, [], Setting()))
     assert table.isprintable() or set(table) - {"\n"} == {
         letter for letter in table if letter.isprintable()
     }
@@ -459,7 +462,7 @@ def test_the_command_that_shows_more_makes_the_same_plan(folder, tmp_path, capsy
     assert main(["plan", str(folder), *asked]) == 0
     made, shown = (folder / "plan.json").read_text(), capsys.readouterr().out.replace("\\\n", "")
     typed = shlex.split(re.search(r"all of it:\s+\S+( .*)\n", shown)[1])
-    assert typed == ["plan", str(folder), *asked, "-o", "wide"]
+    assert typed == ["plan", str(folder), *asked, "-o", "csv"]
     assert main(typed) == 0
     assert (folder / "plan.json").read_text() == made
 

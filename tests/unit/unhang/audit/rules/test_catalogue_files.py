@@ -212,7 +212,7 @@ def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     assert (
         main(
             [
-                "rule",
+                "catalogue",
                 "check",
                 str(
                     write_rules(
@@ -228,7 +228,7 @@ def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     assert (
         main(
             [
-                "rule",
+                "catalogue",
                 "check",
                 str(
                     write_rules(
@@ -240,7 +240,7 @@ def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
         == 1
     )
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert main(["rule", "check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
+    assert main(["catalogue", "check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
     assert "match[0]: expected fail, found unknown" in capsys.readouterr().out
 
 

@@ -10,7 +10,6 @@ from job_diagnosis import diagnose
 
 from unhang.core.verdict.screen import path_shown
 from unhang.jobs.diagnose.rendering import facts_in_words, render_table
-from unhang.jobs.diagnose.ticket import render_markdown
 
 PARTED = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
 INSUFFICIENT = (
@@ -45,20 +44,18 @@ def one_line(text):
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("render", [render_table, render_markdown])
-def test_reason_of_a_job_file_is_given_once_and_the_line_of_the_log_has_its_own(answer, render):
-    shown = one_line(render(answer(watchdog(1), train__py=PARTED)))
+def test_reason_of_a_job_file_is_given_once_and_the_line_of_the_log_has_its_own(answer):
+    shown = one_line(render_table(answer(watchdog(1), train__py=PARTED)))
     assert shown.count("only ranks with rank 0 reach this line") == 1
     assert "(the script explains this: a collective did not finish" in shown
 
 
-@pytest.mark.parametrize("render", [render_table, render_markdown])
-def test_reason_of_several_lines_is_given_once(answer, render):
+def test_reason_of_several_lines_is_given_once(answer):
     differ = watchdog(0) + watchdog(1).replace("NumelIn=1,", "NumelIn=7,")
     cause = answer(differ)["causes"][0]
     reasons = [one["says"] for one in cause["evidence"] if one["line"]]
     assert len(reasons) == 2 and len(set(reasons)) == 1
-    shown = one_line(render(answer(differ)))
+    shown = one_line(render_table(answer(differ)))
     assert shown.count(f"({reasons[0]})") == 1 and " and: " in shown
 
 
@@ -346,8 +343,7 @@ def test_peer_that_closed_its_connection_is_named_and_its_log_is_asked_for_first
 def test_line_with_which_a_log_without_an_end_stops_is_shown(answer):
     silent = answer("step 1 loss 2.0\nstep 2 loss 1.9\n")
     assert silent["outcome"]["word"] == "no_end"
-    for render in (render_table, render_markdown):
-        assert "step 2 loss 1.9" in render(silent)
+    assert "step 2 loss 1.9" in render_table(silent)
     assert "last line" not in render_table(answer(watchdog(1)))
 
 
@@ -355,28 +351,24 @@ def test_hints_are_not_shown_beside_a_cause_and_alone_as_checks_among_the_steps(
     found = answer(watchdog(0) + watchdog(1).replace("NumelIn=1,", "NumelIn=7,"))
     cause = found["causes"][0]
     remark = {**cause, "severity": "info", "title": "A remark"}
-    for shown in (
-        render_table({**found, "causes": [cause, remark]}),
-        render_markdown({**found, "causes": [cause, remark]}),
-    ):
-        assert cause["title"] in shown and "A remark" not in shown
+    shown = render_table({**found, "causes": [cause, remark]})
+    assert cause["title"] in shown and "A remark" not in shown
     undecided = {
         **found,
         "causes": [remark],
         "collect_next": ["ask this", "ask that"],
         "outcome": {"word": "no_end", "why": "it stops", "line": None},
     }
-    for render in (render_table, render_markdown):
-        alone = render(undecided)
-        assert "1. " not in alone and "source:" not in alone
-        assert (
-            alone.index("ask this")
-            < alone.index(remark["collect"][0][:40])
-            < alone.index("this is: A remark")
-            < alone.index("ask that")
-        )
-        # one weak hint
-        assert "A remark" not in render({**undecided, "causes": [{**remark, "points": 1.2}]})
+    alone = render_table(undecided)
+    assert "1. " not in alone and "source:" not in alone
+    assert (
+        alone.index("ask this")
+        < alone.index(remark["collect"][0][:40])
+        < alone.index("this is: A remark")
+        < alone.index("ask that")
+    )
+    # one weak hint
+    assert "A remark" not in render_table({**undecided, "causes": [{**remark, "points": 1.2}]})
     outlived = {**found["facts"], "first_error": None}
     healthy = {
         **undecided,
@@ -516,8 +508,7 @@ def test_exception_is_named_with_the_innermost_frame_of_its_own_rank(answer):
     raised = "[rank3]: KeyError: 'ids'\n"
     found = answer(log + raised + watchdog(0) + watchdog(1))
     assert found["causes"][0]["where"][:2] == ["KeyError", "raised in /workspace/data.py:88"]
-    for render in (render_table, render_markdown):
-        assert "(KeyError, raised in /workspace/data.py:88, rank 3)" in one_line(render(found))
+    assert "(KeyError, raised in /workspace/data.py:88, rank 3)" in one_line(render_table(found))
     mixed = (
         log.replace('[rank3]:   File "/workspace/data.py"', '[rank2]:   File "/workspace/data.py"')
         + raised

@@ -1,5 +1,5 @@
-"""`unhang admit verify RECORD`: checks that the gate signed an admission record for this node, and
-that it is still valid."""
+"""`unhang preprovision --verify RECORD`: checks that the gate signed an admission record for this
+node, and that it is still valid."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.gate.verifying import NOT_PROVED, Verified, verify
-from unhang.core.commands.common_options import (
-    add_examples,
-    add_format_option,
-    add_quiet,
-    given_day,
-)
+from unhang.core.commands.common_options import given_day
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
 from unhang.core.run.documents import InvalidNode, to_facts
@@ -24,56 +19,32 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible
 
 MOST_BYTES = 1 << 20
-EXAMPLES = """\
-  unhang admit verify runs/latest/admission/gpu017 --key gate_key.pub
-  unhang admit verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""  # noqa: E501
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "record",
-        metavar="RECORD",
-        type=Path,
-        help="RUN/admission/HOST, or /etc/unhang/admission of a node",
-    )
-    parser.add_argument(
-        "--key",
-        metavar="FILE",
-        type=Path,
-        required=True,
-        help="the gate's public key: use the controller's copy, not the node's",
-    )
-    facts = (
-        "facts of the node: runs/ID/nodes/HOST.json, or output of unhang collect; without facts the"
-        " record is not compared with the node"
-    )
-    parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
-    parser.add_argument(
-        "--now",
-        metavar="DATE",
-        help="the date of the check, for example 2026-12-31 (default: today)",
-    )
-    add_format_option(parser, ("table", "json"))
-    add_quiet(parser)
-    add_examples(parser, EXAMPLES)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """0 good, 2 not proved, 1 any other known state. Raises UserError for a file that cannot be
-    read."""
-    today, key = given_day(arguments.now), public_key(arguments.key)
+def check_record(arguments: argparse.Namespace) -> int:
+    """0 good, 2 not proved, 1 any other known state. Raises UserError for options that do not fit
+    and for a file that cannot be read."""
+    if arguments.hosts:
+        raise UserError(f"--verify: expected no HOSTS beside it, found {arguments.hosts}")
+    if not arguments.key:
+        raise UserError(
+            "--key: expected the gate's public key, found none; use the controller's copy, not the"
+            " node's"
+        )
+    if arguments.format not in ("table", "json"):
+        raise UserError(f"--format: expected table or json with --verify, found {arguments.format}")
+    today, key = given_day(arguments.now), public_key(Path(arguments.key))
     facts = read_facts(arguments.facts) if arguments.facts else None
-    text = _read(arguments.record, "an admission record").decode("utf-8", "replace")
+    text = _read(arguments.verify, "an admission record").decode("utf-8", "replace")
     try:
         found = verify(text, today, lambda line, signature: check(line, signature, key), facts)
     except ValueError as problem:
-        raise UserError(f"{arguments.record}: {problem}") from None
-    if not arguments.quiet:
-        print(
-            json.dumps(_document(found), indent=2)
-            if arguments.format == "json"
-            else _lines(found, facts is not None)
-        )
+        raise UserError(f"{arguments.verify}: {problem}") from None
+    print(
+        json.dumps(_document(found), indent=2)
+        if arguments.format == "json"
+        else _lines(found, facts is not None)
+    )
     return {GOOD: 0, NOT_PROVED: 2}.get(found.state, 1)
 
 

@@ -1,5 +1,5 @@
-"""`unhang rule new ID --when CONDITION`: prints a row that is complete except for its texts and
-sources."""
+"""`unhang catalogue new ID --when CONDITION`: prints a row that is complete except for its texts
+and sources."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ import yaml
 
 from unhang.audit.judge.draft_values import shape_at
 from unhang.audit.judge.drafts import Draft, draft_rule
-from unhang.audit.judge.near_facts import near_facts, written
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.expression import ExpressionError, compile_expression
-from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule, node_names
+from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
 from unhang.audit.rules.values import printable
 from unhang.core.catalogue.rule_files import row_ids
 from unhang.core.commands.common_options import add_examples, add_rules
@@ -27,8 +25,8 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 
 MOST_BYTES = 8 << 20
 EXAMPLES = """\
-  unhang rule new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
-  unhang rule new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy"""  # noqa: E501
+  unhang catalogue new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
+  unhang catalogue new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,28 +130,14 @@ def sections_of(path: Path) -> dict[str, Any]:
 def _drafted(
     row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None
 ) -> tuple[list[str], bool] | str:
-    """(lines, whether there are both examples), or the fault of the condition, with the facts that
-    its author may have meant."""
+    """(lines, whether there are both examples), or the fault of the condition."""
     trial = {**row, "title": "?", "expected": "?", "found": "?", "remedy": {"person": "?"}}
     try:
         quoted = _quoted(compile_rule(trial, tables))
         draft = draft_rule({**trial, "found": quoted}, tables, healthy)
     except RuleError as problem:
-        near = near_facts(row.get(problem.field, ""), _item_path(row, tables))
-        meant = f"; near it is {' or '.join(near)}" if near else ""
-        return f"--{problem.field.replace('_', '-')}: {printable(str(problem))}{meant}"
+        return f"--{problem.field.replace('_', '-')}: {printable(str(problem))}"
     return _rendered(row, quoted, draft), bool(draft.matches and draft.near_misses)
-
-
-def _item_path(row: Mapping[str, Any], tables: Mapping[str, Any]) -> tuple[str, ...]:
-    """The path of an item of for_each; () without one, or if it is at fault itself."""
-    try:
-        listed = (
-            compile_expression(row["for_each"], node_names(tables)) if "for_each" in row else None
-        )
-    except ExpressionError:
-        return ()
-    return (listed.kind.items().path or ()) if listed is not None else ()
 
 
 def _quoted(rule: Rule) -> str:
@@ -179,8 +163,8 @@ def _quoted(rule: Rule) -> str:
 
 
 def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
-    """The row as YAML; fields that only a person can write are empty, and `unhang rule check` names
-    them."""
+    """The row as YAML; fields that only a person can write are empty, and `unhang catalogue check`
+    names them."""
     lines = [
         "# facts that decide:",
         *(f"#   {written(place.path)}: {_kind(place.shape)}" for place in draft.places),
@@ -215,6 +199,17 @@ def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
         f"        # {written(path)}: no value of it alone makes a near miss"
         for path in draft.without_near_miss
     ]
+
+
+def written(path: tuple[str, ...]) -> str:
+    """The path as a rule writes it: limits.sysctls['vm.swappiness']; [*] for the items of a
+    list."""
+    steps = (
+        "[*]" if part == "*" else f".{part}" if part.isidentifier() else f"['{part}']"
+        for part in path[1:]
+        if part != "**"
+    )
+    return path[0] + "".join(steps)
 
 
 def _kind(shape: Shape) -> str:

@@ -1,5 +1,5 @@
-"""`unhang rule check DIR`: checks a folder of rules, each on its own examples, and names file and
-line of each fault."""
+"""`unhang catalogue check DIR`: checks a folder of rules, each on its own examples, and names file
+and line of each fault."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from unhang.core.project import find_project
 from unhang.core.text import counted
 
 EXAMPLES = """\
-  unhang rule check site/rules     the folder that unhang audit --rules site/rules reads"""
+  unhang catalogue check site/rules     the folder that unhang audit --rules site/rules reads"""
 MOST_CPU_S = 600  # for the whole catalogue: each rule is judged on the examples of all others
 
 
