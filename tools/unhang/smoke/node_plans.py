@@ -11,9 +11,8 @@ from unhang.core.errors import UserError
 
 PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce",
-    "all_gather", "reduce_scatter", "all_to_all", "send_recv",
-    "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth", "p2p_matrix",
-    "build",
+    "all_gather", "reduce_scatter", "agreement", "shapes", "ddp", "fsdp", "pace", "bandwidth",
+    "p2p_matrix", "build",
 )  # fmt: skip
 OPTIONAL = ("p2p_matrix", "build")
 FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device", "read")

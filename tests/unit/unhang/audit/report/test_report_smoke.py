@@ -32,13 +32,13 @@ def result(host="n1", verdict="pass", **more):
 def test_phases_stand_one_after_another_each_as_long_as_it_took():
     phases = [
         Phase("environment", "ok", 6.0, {"import torch": 4.0, "": 1.0}),
-        Phase("storm", "skip", 0.0),
+        Phase("build", "skip", 0.0),
         Phase("ddp", "stall", 2.0),
     ]
     bars = timeline(result(phases=phases)).bars
     assert [(bar.name, bar.kind) for bar in bars] == [
         ("environment", "ok"),
-        ("storm", "skip"),
+        ("build", "skip"),
         ("ddp", "bad"),
     ]
     assert (bars[0].x, bars[2].x - LABEL) == (LABEL, bars[0].width)
