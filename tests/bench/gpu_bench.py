@@ -52,7 +52,6 @@ from smoke_faults import (
 from smoke_speed import (
     step_bandwidth,
     step_build,
-    step_matrix,
     step_nvml,
     step_pair,
     step_smoke,
@@ -84,7 +83,6 @@ STEPS = {
     "collector": Step(step_collector, 30),
     "processes": Step(step_processes, 10, shared=False),
     "as_hosts": Step(step_as_hosts, 30, shared=False), "agreement": Step(step_agreement, 5),
-    "matrix": Step(step_matrix, 30, shared=False),
     "nvml": Step(step_nvml, 5), "wrong_device": Step(step_wrong_device, 15, shared=False),
     "two_nccl": Step(step_two_nccl, 15),
     "interface": Step(step_interface, 10), "killed": Step(step_killed, 20, shared=False),

@@ -9,7 +9,7 @@ import sys
 import time
 
 from nccl_tests import GIB, PROGRAMS, nccl_tests_busbw
-from smoke_bench import QUIET, ROOT, Bench, labels, middle, planning, where_time_goes
+from smoke_bench import QUIET, ROOT, Bench, labels, middle, where_time_goes
 
 from unhang.smoke.cross_check import ONE_PROCESS
 
@@ -46,23 +46,6 @@ def step_smoke(bench: Bench) -> None:
         bool(result["transports"]) and all(row["kind"] == kind for row in result["transports"]),
         f"{kind} for each pair",
     )
-
-
-def step_matrix(bench: Bench) -> None:
-    """The smoke test with copies between all pairs."""
-    phases = tuple(name for name in planning.PHASES if name != "build")
-    result, seconds = bench.smoke("matrix", phases=phases)
-    bench.expect(
-        "matrix", result["verdict"] == "pass" and bool(result["p2p"]), "pass and a row per pair"
-    )
-    rates = [row["gb_s"] for row in result["p2p"]] or [0.0]
-    took = next((row["duration_s"] for row in result["phases"] if row["name"] == "p2p_matrix"), 0.0)
-    pairs = f"{len(result['p2p'])} pairs, {min(rates)} to {max(rates)} GB/s, matrix {took:.1f} s"
-    bench.say(
-        f"smoke with P2P matrix, {bench.nproc} GPUs",
-        f"{result['verdict']}, {seconds:.1f} s; {pairs}",
-    )
-    bench.measured["p2p"] = {"seconds": seconds, "matrix_s": took, "pairs": result["p2p"]}
 
 
 def step_build(bench: Bench) -> None:

@@ -29,6 +29,12 @@ from unhang.smoke.experiments import (
 HERE = Path(__file__).parent
 # shared memory through files in /dev/shm: releases before 2.24 use them, and containers do
 OLD_SHM = {"NCCL_CUMEM_HOST_ENABLE": "0"}
+# small messages between every two GPUs
+EACH_PAIR: dict[str, Any] = {
+    "phases": ("bandwidth",),
+    "bandwidth_ops": ("all_reduce", "all_to_all"),
+    "bandwidth_bytes": (1 << 20,),
+}
 WAYS = (
     ("peer-to-peer off", {"NCCL_P2P_DISABLE": "1"}, "shm"),
     ("peer-to-peer off, shared memory by files", {"NCCL_P2P_DISABLE": "1", **OLD_SHM}, "shm"),
@@ -78,7 +84,7 @@ def step_ways(bench: Bench) -> None:
     for name, settings, kind in WAYS:
         result, seconds = bench.smoke(
             "ways-" + name.replace(" ", "-").replace(",", ""),
-            phases=("all_reduce", "all_to_all"),
+            **EACH_PAIR,
             environment=settings,
         )
         kinds = {row["kind"] for row in result["transports"]}
@@ -109,7 +115,7 @@ def step_logs(bench: Bench) -> None:
     }
     bench.smoke(
         "logs",
-        phases=("all_reduce", "all_to_all"),
+        **EACH_PAIR,
         environment=settings,
         rank_environment=hosts_of(bench),
     )

@@ -56,8 +56,6 @@ def played(cluster, site, run, drains=False):
 def test_nodes_are_put_off_that_would_leave_too_few_in_service_and_the_line_names_who_is_out(day):
     assert day.waves == [[CANARY], [NEXT], [DRAINED]]
     assert day.first == {CANARY: "released", NEXT: "deferred", DRAINED: "deferred"}
-    # The canary got on, so the command took the others up again at its end; the answer was the
-    # same.
     [why] = {one.evidence["why"] for one in entries(day.run, NEXT, "lock", "deferred")}
     start, named = why.split("; ")
     assert start == "expected at least 2 nodes in service, found 2"

@@ -244,8 +244,8 @@ def look_at_the_death(site, run, killed, when, step):
 
 def variables_of(host, steps):
     """Variables of the rollout. Nodes that are not proved have a broken torch; unless a kill is in the
-    smoke test, it is left out, and the journal records that."""
-    smokes = host == UNFIT or any(step.startswith("smoke_") for step in steps)
+    smoke test or after it, it is left out, and the journal records that."""
+    smokes = host == UNFIT or any(step.startswith(("smoke_", "audit_again")) for step in steps)
     return {
         "unhang_smoke": smokes,
         "smoke_test_python": str(torch_in_nodes.PYTHON)

@@ -172,7 +172,7 @@ def test_other_gpus_than_the_peers_and_a_name_that_nobody_knows_are_left_out_and
     fleet,
 ):
     fleet.equip("gpu002", hardware.consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
-    done = smoke(fleet, *SMALL, "--hosts", "gpu009", "--phases", "all_reduce,all_to_all")
+    done = smoke(fleet, *SMALL, "--hosts", "gpu009", "--phases", "all_reduce,all_gather")
     why = dict(done.suspects("host", "why"))
     assert sorted(why) == ["gpu002", "gpu009"]
     assert why["gpu002"].startswith(
@@ -207,9 +207,9 @@ def busy(fleet):
             fleet,
             *SMALL,
             "--phases",
-            "storm",
+            "all_reduce",
             "--drill",
-            "gpu001:absent:storm",
+            "gpu001:absent:all_reduce",
             "--no-experiments",
             "--no-isolate",
         ),
@@ -225,14 +225,14 @@ def busy(fleet):
         text=True,
     )
     for line in process.stderr:
-        if line.strip() == "unhang: phase storm":
+        if line.strip() == "unhang: phase all_reduce":
             break
     # The first rank in the phase announces it, and the others may still be one phase earlier: the
     # page of memory of each rank shows its phase.
     boards = "cat /tmp/unhang-smoke-*/board-* 2>/dev/null || true"
     audits.wait_until(
-        lambda: all("storm\n" in fleet.shell(name, boards) for name in NAMES),
-        "all are in the storm",
+        lambda: all("all_reduce\n" in fleet.shell(name, boards) for name in NAMES),
+        "all are in all_reduce",
     )
     yield process
     process.kill()
@@ -254,7 +254,7 @@ def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy)
     took_s = time.monotonic() - began
     suspects = json.loads(output)["suspects"]
     assert [(suspect["host"], suspect["rank"], suspect["phase"]) for suspect in suspects] == [
-        ("gpu003", 2, "storm")
+        ("gpu003", 2, "all_reduce")
     ], suspects
     [suspect] = suspects
     assert "stopped" in suspect["why"]

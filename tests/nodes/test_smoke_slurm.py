@@ -145,13 +145,13 @@ def test_a_killed_launcher_leaves_no_job_and_no_rank(slurm):
     ]
     options = [
         "--phases",
-        "storm",
+        "all_reduce",
         "--step-timeout",
         "60",
         "--max-size",
         "64K",
         "--drill",
-        "gpu001:absent:storm",
+        "gpu001:absent:all_reduce",
     ]
     argv = slurm.bed.inside(
         [sys.executable, "-P", "-m", "unhang", "smoke", *common, *options], audits.PROJECT
@@ -165,7 +165,7 @@ def test_a_killed_launcher_leaves_no_job_and_no_rank(slurm):
         text=True,
     )
     with process:
-        assert any(line.strip() == "unhang: phase storm" for line in process.stderr)
+        assert any(line.strip() == "unhang: phase all_reduce" for line in process.stderr)
         for pid in launched(process.pid, b"-m unhang smoke"):
             os.kill(pid, signal.SIGKILL)
     slurm.nothing_left()

@@ -67,7 +67,6 @@ KINDS = st.sampled_from(
         "unkillable",
         "collective",
         "transports",
-        "p2p",
         "evidence",
         "nvlink",
         "node_end",

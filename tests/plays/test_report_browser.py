@@ -184,8 +184,6 @@ def test_the_filter_moves_smoke_tests_and_their_bandwidth_too(browser, report):
         )
         assert (tests.count(), rows.count()) == (2, 2)
         assert visit.page.locator("details.smoke[open] svg.timeline").count() == 1
-        # both directions of a GPU with seven others
-        assert visit.page.locator("details.smoke[open] svg.heatmap .h1").count() == 14
         visit.page.get_by_label("Filter").fill("gpu[001-003]")
         assert (tests.count(), rows.count(), rows.first.locator("code").inner_text()) == (
             1,

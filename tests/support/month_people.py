@@ -17,7 +17,6 @@ from unhang.act.plan.waves import WaveLimits, plan_waves
 from unhang.act.rollout.failure_limit import Limit, Limits
 from unhang.act.rollout.node_state import NodeState
 from unhang.act.rollout.steps import FINAL, KEPT, LOST, TAKEN_OVER, UNFINISHED, WAITING, Target
-from unhang.act.rollout.waiting import is_worth_another_look
 
 DAY_S = 24 * HOUR_S
 FAULTS = (
@@ -263,7 +262,7 @@ class Month:
         self._judge_plan(one)
         running = controller(one)
         one.alive.append(running)
-        self._go_on(one, running, one.state_of(), ending)
+        self._go_on(one, running, ending)
 
     def _judge_plan(self, one: Rollout) -> None:
         """Refuses untouched nodes whose plan is no longer valid, as the audit before each command
@@ -282,9 +281,7 @@ class Month:
             )
             one.plan.targets[host] = dataclasses.replace(target, refused=why)
 
-    def _go_on(
-        self, one: Rollout, running: Iterator[None], before: dict[str, str], ending: str
-    ) -> None:
+    def _go_on(self, one: Rollout, running: Iterator[None], ending: str) -> None:
         """One part of a controller, and the next one later."""
         if running not in one.alive:
             return
@@ -294,20 +291,20 @@ class Month:
         except (StopIteration, Superseded, Killed) as end:
             one.alive.remove(running)
             if isinstance(end, StopIteration):
-                self._ended(one, before, ending)
+                self._ended(one, ending)
             return
         finally:
             self.fleet.run = ""
         self.fleet.after(
-            self.dice.expovariate(PARTS_A_SECOND), lambda: self._go_on(one, running, before, ending)
+            self.dice.expovariate(PARTS_A_SECOND), lambda: self._go_on(one, running, ending)
         )
 
-    def _ended(self, one: Rollout, before: dict[str, str], ending: str) -> None:
-        """What the command does next, or the person who typed it."""
+    def _ended(self, one: Rollout, ending: str) -> None:
+        """What the timer does next, or the person who typed the command."""
         after = one.state_of()
         if ending:
             one.over = ending
-        elif is_worth_another_look(before, after) or WAITING in after.values():  # the timer
+        elif WAITING in after.values():  # the timer
             self.fleet.after(HOUR_S / 2, lambda: self.command(one))
         elif all(state in FINAL for state in after.values()):
             one.over = "complete"

@@ -12,16 +12,10 @@ MEASURED = Path(__file__).parents[1] / "fixtures" / "h200x8" / "smoke.json"
 def result(
     host: str, slow_gpu: int | None = None, share: float = 1.0, minute: int = 0
 ) -> dict[str, Any]:
-    """A test of one host alone. slow_gpu: its copies have `share` of the others' bandwidth, the
-    collectives' bandwidth drops too, and the test fails."""
+    """A test of one host alone. slow_gpu: its bandwidth drops to `share`, and the test fails."""
     made: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
     made["hosts"][0]["host"] = host
     made |= {"started": f"2026-03-02T03:{minute:02d}:00+00:00", "duration_s": 51.2}
-    made["p2p"] = [
-        {"host": host, "from": a, "to": b, "peer_access": True,
-        "gb_s": 360.0 * (share if slow_gpu in (a, b) else 1), "wrong": 0}
-        for a in range(8) for b in range(8) if a != b
-    ]  # fmt: skip
     if slow_gpu is not None:
         made["verdict"] = "fail"
         made["bandwidth"] = [

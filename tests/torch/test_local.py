@@ -31,8 +31,7 @@ from unhang.core.schemas.shapes import read_schema
 
 PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce",
-    "all_gather", "reduce_scatter", "all_to_all", "send_recv",
-    "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth",
+    "all_gather", "reduce_scatter", "agreement", "shapes", "ddp", "fsdp", "pace", "bandwidth",
 )  # fmt: skip
 
 
@@ -71,14 +70,7 @@ def test_each_operation_is_checked_in_both_types_and_measured(healthy):
         for row in healthy.result["collectives"]
         if row["measures"] == "correctness" and row["wrong"] == 0
     }
-    operations = (
-        "broadcast",
-        "all_reduce",
-        "all_gather",
-        "reduce_scatter",
-        "all_to_all",
-        "send_recv",
-    )
+    operations = ("broadcast", "all_reduce", "all_gather", "reduce_scatter")
     assert checked == {(name, dtype) for name in operations for dtype in ("float32", "bfloat16")}
     measured = [row for row in healthy.result["collectives"] if row["measures"] == "bandwidth"]
     assert {row["op"] for row in measured} == {
@@ -105,7 +97,7 @@ def test_phases_are_announced_on_standard_error_before_they_start(healthy):
 @pytest.mark.parametrize(
     "drill, options, phase, message",
     [
-        ("1:stop:storm", PATIENT, "storm", "stopped (state T)"),
+        ("1:stop:shapes", PATIENT, "shapes", "stopped (state T)"),
         ("2:exit:all_gather", PATIENT, "all_gather", "code 7"),
         ("0:crash:broadcast", PATIENT, "broadcast", "SIGSEGV"),
         ("1:corrupt", PATIENT, "broadcast", "its data arrived wrong at 3 of 3 ranks"),
@@ -115,7 +107,7 @@ def test_phases_are_announced_on_standard_error_before_they_start(healthy):
     ids=lambda value: value.split(":")[1] if isinstance(value, str) and ":" in value else "",
 )
 def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase, message):
-    wanted = f"broadcast,all_reduce,all_gather,{'pace' if 'slow' in drill else 'storm'}"
+    wanted = f"broadcast,all_reduce,all_gather,{'pace' if 'slow' in drill else 'shapes'}"
     ranks = 4 if "slow" in drill else 3  # with fewer than four, the slow rank cannot be identified
     done = smoke(
         "--nproc", ranks, *SMALL, *options, "--phases", wanted, "--drill", drill, "--no-experiments"
@@ -162,27 +154,27 @@ def test_a_rank_that_never_enters_is_named_with_stacks_recordings_and_where_each
 
 
 def started(*arguments):
-    """A running `unhang smoke` whose ranks are all in the storm: the first one there announces it,
+    """A running `unhang smoke` whose ranks are all in all_reduce: the first one there announces it,
     and the others may still be one phase earlier."""
     argv = command("--backend", "gloo", "--format", "json", *arguments)
     process = subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
     for line in process.stderr:
-        if line.strip() == "unhang: phase storm":
+        if line.strip() == "unhang: phase all_reduce":
             break
     until = time.monotonic() + DEADLINE_S
     while (
         time.monotonic() < until
         and process.poll() is None
-        and not all(map(storms, ranks_of(process).items()))
+        and not all(map(is_reducing, ranks_of(process).items()))
     ):
         time.sleep(0.05)
     return process
 
 
-def storms(rank_and_pid):
-    """Whether a rank's page of memory shows that it is in the storm."""
+def is_reducing(rank_and_pid):
+    """Whether a rank's page of memory shows that it is in all_reduce."""
     rank, pid = rank_and_pid
     with (
         contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError),
@@ -192,7 +184,7 @@ def storms(rank_and_pid):
         with open(
             os.path.join(argv[argv.index(b"--folder") + 1].decode(), f"board-{rank}"), "rb"
         ) as board:
-            return b"\0storm\n" in board.read()
+            return b"\0all_reduce\n" in board.read()
     return False
 
 
@@ -239,8 +231,8 @@ def gone(pids):
 
 @pytest.fixture
 def busy():
-    """Three ranks whose storm does not end by itself; the planned absence of rank 0 keeps the
-    others inside a collective."""
+    """Three ranks whose all_reduce does not end by itself; the planned absence of rank 0 keeps the
+    others inside it."""
     process = started(
         "--nproc",
         3,
@@ -248,9 +240,9 @@ def busy():
         "64K",
         *PATIENT,
         "--phases",
-        "storm",
+        "all_reduce",
         "--drill",
-        "0:absent:storm",
+        "0:absent:all_reduce",
         "--no-experiments",
     )
     yield process
@@ -267,7 +259,7 @@ def test_a_rank_stopped_from_outside_in_the_middle_of_a_collective_is_named_in_t
     output, _ = busy.communicate(timeout=DEADLINE_S)
     took_s = time.monotonic() - began
     [suspect] = json.loads(output)["suspects"]
-    assert (suspect["rank"], suspect["phase"]) == (2, "storm")
+    assert (suspect["rank"], suspect["phase"]) == (2, "all_reduce")
     assert "stopped" in suspect["why"]
     assert took_s < 30
     assert gone(ranks.values())
@@ -354,7 +346,7 @@ def test_one_rank_alone_passes_and_the_table_ends_with_the_verdict_and_the_comma
         *SMALL,
         *PATIENT,
         "--phases",
-        "all_reduce,send_recv,bandwidth",
+        "all_reduce,bandwidth",
         "--out",
         tmp_path / "result.json",
         form="table",
@@ -454,7 +446,9 @@ def test_a_machine_without_a_cpu_to_spare_accuses_nobody():
         subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)
     ]
     try:
-        done = smoke("--nproc", 4, "--step-timeout", 0.5, "--phases", "rendezvous,init,storm,ddp")
+        done = smoke(
+            "--nproc", 4, "--step-timeout", 0.5, "--phases", "rendezvous,init,all_reduce,ddp"
+        )
     finally:
         for one in spinning:
             one.kill()

@@ -82,9 +82,7 @@ def test_what_eight_real_gpus_logged_and_answered_is_labelled_nvlink_for_each_pa
     write_profile(str(FIXTURES / "h200x8" / "nvml.json"), str(tmp_path / "profile"))
     uuids = sorted({uuid for pair in asked()["pairs"] for uuid in pair})
     assert len(uuids) == 8
-    log = payload.transports_of(
-        (FIXTURES / "h200x8" / "torch-gpu-test-nccl-info.txt").read_text(), 8
-    )
+    log = payload.transports_of((FIXTURES / "h200x8" / "torch-gpu-test-nccl-info.txt").read_text())
     events = [{"e": "nvlink", "pairs": asked()["pairs"]}]
     for rank, uuid in enumerate(uuids):
         device = {"index": rank, "uuid": uuid, "model": "NVIDIA H200"}

@@ -88,13 +88,6 @@ def test_pieces_are_compared_with_their_own_place():
     assert payload.differing(torch, held, lambda place: place & 127) == 1
 
 
-@pytest.mark.parametrize("world", [4, 6, 8, 64])
-def test_each_rank_is_in_one_group_of_each_kind_of_a_mesh(world):
-    for kind in payload.mesh(world):
-        assert sorted(rank for group in kind for rank in group) == list(range(world))
-        assert len({len(group) for group in kind}) == 1
-
-
 @pytest.mark.parametrize("nproc", [1, 5, 8])
 def test_any_number_of_ranks_goes_through_every_phase(nproc):
     # All phases but the comparison of paces, because with more ranks than cores paces differ. Eight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def rows_of(log, joined=None, world=2, backend="nccl"):
                 "status": "ok",
                 "result": {"device": device},
             },
-            {"e": "transports", "rank": rank, "warnings": [], **payload.transports_of(log, world)},
+            {"e": "transports", "rank": rank, "warnings": [], **payload.transports_of(log)},
         ]
     if joined is not None:
         events.append(
@@ -60,7 +59,7 @@ def rows_of(log, joined=None, world=2, backend="nccl"):
 
 
 def test_a_real_log_of_eight_gpus_is_read():
-    found = payload.transports_of(CAPTURE.read_text(), 8)
+    found = payload.transports_of(CAPTURE.read_text())
     assert found["pairs"]["0>1"] == {"via": ["P2P/CUMEM"], "channels": 24}
     assert len(found["pairs"]) >= 8
     assert found["nics"] == ["[0]eth0:192.0.2.2<0>"]
@@ -79,7 +78,7 @@ def test_a_real_log_of_eight_gpus_is_labelled_nvlink_when_nvml_joins_all():
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_real_log_of_two_hosts_is_labelled_with_the_interface(rank):
     log = (TWO_HOSTS / f"nccl-two-hosts-rank{rank}.txt").read_text()
-    assert payload.transports_of(log, 2)["devices"] == {"Socket": {"0": "eth0:192.0.2.2<0>"}}
+    assert payload.transports_of(log)["devices"] == {"Socket": {"0": "eth0:192.0.2.2<0>"}}
     rows, group = rows_of(log)
     assert {(row["from"], row["to"], row["kind"], row["label"]) for row in rows} == {
         (0, 1, "net", "NET Socket by eth0:192.0.2.2"),
@@ -155,7 +154,7 @@ def test_each_end_of_a_network_numbers_its_own_devices():
             f"NET/IB : Using {devices} [RO]; OOB eth0:10.0.0.1<0>",
             f"Channel 00/0 : 0[3] -> 1[0] [{way}] via NET/IB/1/GDRDMA",
         )
-        return {"e": "transports", "rank": rank, **payload.transports_of(log, 2)}
+        return {"e": "transports", "rank": rank, **payload.transports_of(log)}
 
     events = [
         told_by(1, "receive", "[0]mlx5_6:1/IB [1]mlx5_7:1/IB"),
@@ -178,61 +177,6 @@ def test_the_groups_transport_is_the_slowest_in_use(kinds, transport):
         *[f"Channel 00 : 0[0] -> {target + 1}[1] {way}" for target, way in enumerate(kinds)]
     )
     assert rows_of(log, [], world=3)[1].transport == transport
-
-
-def test_ranks_of_a_smaller_group_are_not_taken_for_ranks_of_the_world():
-    start = (
-        "ncclCommInitRankConfig comm 0x5 rank 0 nranks {} cudaDev 0 nvmlDev 0 busId 1000 commId 0x1"
-        " - Init START"
-    )
-    lines = [start.format(4), "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", start.format(2), "Channel 00/0 : 0[0] -> 1[2] via SHM/direct/direct",
-             start.format(4), "Channel 00/0 : 2[2] -> 3[3] via P2P/CUMEM"]  # fmt: skip
-    pairs = payload.transports_of(log_of(*lines), 4)["pairs"]
-    assert {name: row["via"] for name, row in pairs.items()} == {
-        "0>1": ["P2P/CUMEM"],
-        "2>3": ["P2P/CUMEM"],
-    }
-
-
-def test_a_group_that_another_thread_begins_takes_nothing_from_the_world():
-    """As the groups of phase overlap come about beside all_to_all; what a thread says that began no
-    group is of its process's first."""
-    begun = (
-        "ncclCommInitRankConfig comm 0x5 rank 0 nranks {} cudaDev 0 nvmlDev 0 busId 1000 commId 0x1"
-        " - Init START"
-    )
-    rows = [(7, begun.format(4)), (8, begun.format(2)), (8, "Channel 00/0 : 0[0] -> 1[2] via SHM/direct/direct"),
-            (7, "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"),
-            (9, "Channel 00/1 : 2[2] -> 3[3] via P2P/CUMEM")]  # fmt: skip
-    pairs = payload.transports_of(
-        "".join(f"vm:7:{thread} [0] NCCL INFO {text}\n" for thread, text in rows), 4
-    )["pairs"]
-    assert {name: row["via"] for name, row in pairs.items()} == {
-        "0>1": ["P2P/CUMEM"],
-        "2>3": ["P2P/CUMEM"],
-    }
-
-
-def test_what_nccl_logs_of_other_groups_is_cut_out_of_what_is_read(tmp_path):
-    run = types.SimpleNamespace(folder=str(tmp_path), rank=3)
-    log = tmp_path / "nccl-3.log"
-    log.write_text("of all\n")
-    for text in ("of halves\n", "of every second\n"):
-        with payload.logs_of_others(run), log.open("a") as sink:
-            sink.write(text)
-        with log.open("a") as sink:
-            sink.write("of all again\n")
-    assert payload.read_nccl_log(str(tmp_path), 3) == "of all\nof all again\nof all again\n"
-    assert payload.read_nccl_log(str(tmp_path), 3, limit=6) == "again\n"
-    with (
-        pytest.raises(OSError, match="in the middle"),
-        payload.logs_of_others(run),
-        log.open("a") as sink,
-    ):
-        sink.write("of a mesh\n")
-        raise OSError("in the middle")
-    assert payload.read_nccl_log(str(tmp_path), 3).endswith("of all again\n")
-    assert payload.read_nccl_log(str(tmp_path), 4) == ""
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from unhang.core.errors import UserError
 
 PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce",
-    "all_gather", "reduce_scatter", "all_to_all", "send_recv",
-    "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth", "p2p_matrix",
+    "all_gather", "reduce_scatter", "agreement", "shapes", "ddp", "fsdp", "pace", "bandwidth",
     "build",
 )  # fmt: skip
-OPTIONAL = ("p2p_matrix", "build")
+OPTIONAL = ("build",)
 FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device", "read")
 TOTAL_TIMEOUT_S = 600.0
 # seconds for an interpreter to start, as in the payload; a longer step timeout applies to it too

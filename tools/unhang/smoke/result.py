@@ -76,12 +76,6 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
             strict=True,
         )
     ]
-    copies = [
-        dict(row, host=event.get("host"))
-        for event in events
-        if event["e"] == "p2p"
-        for row in as_maps(event.get("rows"))
-    ]
     return {
         "schema": SCHEMA, "verdict": "error" if not_proved else _verdict(reported, suspects),
         "not_proved": not_proved, "world_size": len(reported),
@@ -89,7 +83,7 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
         "hosts": [_host(stream, reported) for stream in streams],
         "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged,
         "suspects": [suspect.as_dict() for suspect in suspects],
-        "transports": joined, "p2p": copies, "builds": build_rows(reported),
+        "transports": joined, "builds": build_rows(reported),
         "evidence": evidence, "nodes": nodes,
         "unfit": sorted({story.host for story in reported.values() if story.unkillable}),
         "experiments": [], "isolation": None,

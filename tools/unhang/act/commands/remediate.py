@@ -7,7 +7,6 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left
 from unhang.act.rollout.status import describe_waiting, exit_code, status_of, undo_command
 from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.undone import undone_of
-from unhang.act.rollout.waiting import is_worth_another_look
 from unhang.audit.commands.filters import OPTIONS, add_filters
 from unhang.core import project
 from unhang.core.ansible.controllers import is_known_to_be_over
@@ -193,24 +191,22 @@ def run(arguments: argparse.Namespace) -> int:
             return run_preview(argv, home, new_run, folder, plan, arguments)
         again, earlier = True, len(read_journal(folder).entries)
         while again:
-            before, since = states_of(folder, plan), run_folder.utc_now()
+            since = run_folder.utc_now()
             played = _played(argv, home, new_run, folder, plan, arguments)
-            again = not (played.stopped or played.code < 0 or arguments.end) and _goes_on(
-                folder, plan, arguments, before, since
+            again = not (played.stopped or played.code < 0 or arguments.end) and _soaked(
+                folder, arguments, since
             )
             new_run = new_run.parent / run_folder.new_run_id()
     return _outcome(played, folder, plan, arguments, earlier)
 
 
-def _goes_on(
-    folder: Path, plan: Plan, arguments: argparse.Namespace, before: Mapping[str, str], since: str
-) -> bool:
-    """Whether the playbook is to be run again; waits for a soak first. before: states before its
-    last run, which began at `since`. Raises UserError."""
-    after, soak = states_of(folder, plan), replay(read_journal(folder).entries).soak
+def _soaked(folder: Path, arguments: argparse.Namespace, since: str) -> bool:
+    """Whether the playbook, which last began at `since`, is to be run again because it ended at a
+    soak; waits for its end first. Raises UserError."""
+    soak = replay(read_journal(folder).entries).soak
     until = str(soak.evidence.get("until")) if soak is not None else ""
     if until <= since:
-        return is_worth_another_look(before, after)
+        return False
     sys.stderr.write(
         f"unhang: {describe_soak(soak)}; nothing is done until then, and the same command goes on"
         " if this one is stopped\n"
@@ -224,11 +220,6 @@ def _goes_on(
             f" {typed_again(folder, arguments, '--apply')}"
         ) from None
     return True
-
-
-def states_of(folder: Path, plan: Plan) -> dict[str, str]:
-    known = replay(read_journal(folder).entries)
-    return {host: known.node(host).state for host in plan.wave_of}
 
 
 def _check_max_failed(given: str) -> None:

@@ -46,7 +46,7 @@ STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS)
 TO_COME, UNFINISHED, WAITING, POSTPONED = "to come", "unfinished", "waiting", "deferred"
 RELEASED, KEPT, LOST, TAKEN_OVER = "released", "kept", "lost", "taken over"
 FINAL = (RELEASED, KEPT, LOST, TAKEN_OVER)
-# nothing was changed and nothing failed: taken up again, by this command and by the next one
+# nothing was changed and nothing failed: the same command takes it up again
 PUT_OFF = (POSTPONED, WAITING)
 MEANINGS = {
     RELEASED: "proved healthy and released",

@@ -8,15 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.act.rollout.steps import (
-    FINAL,
     PROOFS,
-    PUT_OFF,
     REBOOTS,
     SMOKES,
     SOAK,
     TOGETHER,
     WAIT,
-    WAITING,
 )
 from unhang.core.errors import UserError
 
@@ -58,14 +55,6 @@ def parse_time(given: str, option: str) -> int:
     if not found:
         raise UserError(f"{option}: expected a time such as 30m, 12h or 3d, found {given!r}")
     return int(found[1]) * UNITS_S[found[2]]
-
-
-def is_worth_another_look(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether nodes that were put off are to be taken up again at once: while others get on. One
-    that waits for its jobs is not, for its scheduler does. before, after: {host: state} around a
-    run of the playbook."""
-    gets_on = any(after[host] in FINAL and before.get(host) not in FINAL for host in after)
-    return gets_on and any(state in PUT_OFF and state != WAITING for state in after.values())
 
 
 def waits_until(since: str, ends: Sequence[str]) -> str:

@@ -26,17 +26,6 @@ class Phase(msgspec.Struct, frozen=True):
     steps: dict[str, float] = {}
 
 
-class Copy(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}):
-    """One pair of GPUs of a host, in one direction."""
-
-    source: int
-    target: int
-    gb_s: float
-    wrong: int = 0
-    peer_access: bool | None = None
-    host: str | None = None
-
-
 class Suspect(msgspec.Struct, frozen=True):
     phase: str
     why: str
@@ -66,7 +55,6 @@ class SmokeResult(msgspec.Struct, frozen=True):
     bandwidth: list[Bandwidth] = []
     collectives: list[Bandwidth] = []
     suspects: list[Suspect] = []
-    p2p: list[Copy] = []
 
     @property
     def rates(self) -> list[Bandwidth]:

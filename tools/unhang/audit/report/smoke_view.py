@@ -1,5 +1,5 @@
-"""Smoke tests laid out for the page: phases as a timeline, the rates between the GPUs of a node and
-the bandwidth of many tests as heat maps.
+"""Smoke tests laid out for the page: phases as a timeline, the bandwidth of many tests as a heat
+map.
 
 Results in, coordinates and texts out; the template only prints them.
 """
@@ -10,19 +10,17 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from unhang.audit.report.smoke_results import Copy, SmokeResult, SmokeTests
+from unhang.audit.report.smoke_results import SmokeResult, SmokeTests
 from unhang.core.nodeset import fold_hosts
 from unhang.core.run.record import Bandwidth
 from unhang.core.text import counted, visible
 
-MOST_DRAWN, MOST_ROWS, MOST_MAPS, MOST_GPUS = 12, 60, 8, 32
-# shares of the fastest pair, or of the median test; a cell's level is the number of shares that it
-# reaches
+MOST_DRAWN, MOST_ROWS = 12, 60
+# shares of the median test; a cell's level is the number of shares that it reaches
 LEVELS = (0.5, 0.8, 0.9, 0.97)
 LOW = 2  # levels below this one get a mark in addition to their colour
 # sizes in a timeline: names, bars, durations, height of a phase
 LABEL, BARS, AFTER, STEP = 104, 380, 245, 22
-CELL_X, CELL_Y, EDGE = 46, 26, 44
 _FAILED = ("fail", "error", "stall", "died", "cut")
 
 
@@ -49,25 +47,10 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Cell:
-    x: float
-    y: float
     label: str
     tip: str
     level: int
     marked: bool
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """GPUs of one host, rows send and columns receive."""
-
-    host: str
-    width: float
-    height: float
-    across: tuple[tuple[float, str], ...]
-    down: tuple[tuple[float, str], ...]
-    cells: tuple[Cell, ...]
-    summary: str
 
 
 @dataclass(frozen=True)
@@ -79,7 +62,6 @@ class Test:
     summary: str
     suspects: tuple[str, ...]
     timeline: Timeline | None
-    maps: tuple[HeatMap, ...]
 
 
 @dataclass(frozen=True)
@@ -112,7 +94,7 @@ def smoke_view(given: SmokeTests) -> SmokeView | None:
     if not given.results and not given.faults:
         return None
     ordered = sorted(given.results, key=lambda one: (one.verdict == "pass", -len(one.hosts)))
-    drawn = [one for one in ordered if one.phases or one.suspects or one.p2p]
+    drawn = [one for one in ordered if one.phases or one.suspects]
     unread = [f"{counted(given.unread, 'older result')} not read"] if given.unread else []
     tests = tuple(
         _test(one, is_open=not place or one.verdict != "pass")
@@ -150,7 +132,6 @@ def _test(one: SmokeResult, is_open: bool) -> Test:
         ", ".join(part for part in parts if part),
         tuple(suspects),
         timeline(one),
-        tuple(heat_maps(one.p2p)),
     )
 
 
@@ -205,60 +186,6 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.95 else f"{seconds * 1000:.0f} ms"
 
 
-def heat_maps(copies: Sequence[Copy]) -> Iterable[HeatMap]:
-    """One map for each host that copied between its GPUs; a level is a share of the fastest
-    pair."""
-    by_host: dict[str, list[Copy]] = {}
-    for row in copies:
-        if 0 <= row.source < MOST_GPUS and 0 <= row.target < MOST_GPUS:
-            by_host.setdefault(row.host or "", []).append(row)
-    for host, rows in list(by_host.items())[:MOST_MAPS]:
-        yield _heat_map(host, rows)
-
-
-def _heat_map(host: str, rows: Sequence[Copy]) -> HeatMap:
-    gpus = sorted({gpu for row in rows for gpu in (row.source, row.target)})
-    place = {gpu: number for number, gpu in enumerate(gpus)}
-    fastest = max((row.gb_s for row in rows), default=0.0)
-    cells = tuple(
-        _pair(row, EDGE + place[row.target] * CELL_X, 22 + place[row.source] * CELL_Y, fastest)
-        for row in rows
-    )
-    slow = sum(cell.marked for cell in cells)
-    summary = (
-        f"{fastest:.0f} GB/s at most; {counted(slow, 'way')} below {LEVELS[LOW - 1]:.0%} of it or"
-        " wrong"
-        if slow
-        else f"{fastest:.0f} GB/s at most, all near it"
-    )
-    across = tuple((EDGE + place[gpu] * CELL_X + CELL_X / 2, str(gpu)) for gpu in gpus)
-    down = tuple((22 + place[gpu] * CELL_Y + CELL_Y / 2, str(gpu)) for gpu in gpus)
-    return HeatMap(
-        host, EDGE + len(gpus) * CELL_X, 24 + len(gpus) * CELL_Y, across, down, cells, summary
-    )
-
-
-def _pair(row: Copy, x: float, y: float, fastest: float) -> Cell:
-    level = 0 if row.wrong else level_of(row.gb_s, fastest)
-    way = (
-        ""
-        if row.peer_access is None
-        else ", peer access"
-        if row.peer_access
-        else ", through host memory"
-    )
-    wrong = f", {counted(row.wrong, 'value')} wrong" if row.wrong else ""
-    label = "✕" if row.wrong else f"{row.gb_s:.0f}"
-    return Cell(
-        x,
-        y,
-        label,
-        f"GPU {row.source} to GPU {row.target}: {row.gb_s:.1f} GB/s{way}{wrong}",
-        level,
-        level < LOW,
-    )
-
-
 def level_of(value: float, full: float) -> int:
     """The number of LEVELS that a value reaches; the highest if there is nothing to compare it
     with."""
@@ -304,12 +231,10 @@ def _table(ranks: int, members: Sequence[SmokeResult]) -> RateTable:
 
 def _rate(row: Bandwidth | None, median: float) -> Cell:
     if row is None:
-        return Cell(0, 0, "not measured", "", len(LEVELS), False)
+        return Cell("not measured", "", len(LEVELS), False)
     level = 0 if row.verdict == "fail" else level_of(row.busbw_gb_s, median)
     least = f", at least {row.low_gb_s:.1f} expected" if row.low_gb_s is not None else ""
     return Cell(
-        0,
-        0,
         f"{row.busbw_gb_s:.1f}",
         f"{row.busbw_gb_s:.1f} GB/s{least}; the median of these tests is {median:.1f}",
         level,

@@ -18,7 +18,6 @@ RANK_EVENTS = (
     "phase_begin",
     "phase_end",
     "collective",
-    "p2p",
     "stall",
     "exit",
     "rank_end",

@@ -23,7 +23,7 @@ from unhang_node.base.parse.values import as_map, number_of
 NEXT_LOOK_AT_NODE = (
     "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
 )
-OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter")
 CONSEQUENCE_CODES = (1, 3)  # a phase failed; the rank ended itself after a stall
 BEFORE_THE_OTHERS = ("environment", "binding")  # phases in which a rank is alone
 # the signal with which torch's watchdog ends a rank whose peer is gone; the signal that requests a

@@ -15,7 +15,7 @@ from .kernel_log import new_kernel_lines
 from .limits import EVIDENCE_S, POLL_S
 from .nvml import NVML_AGAIN_S, NvmlQuestion
 from .processes import process_state, signal_name
-from .recording import read_encoded, read_nccl_log, read_tail, recording_path
+from .recording import read_encoded, read_tail, recording_path
 from .stacks import find_spy, native_stacks
 from .transports import transports_of
 from .watched import reap
@@ -134,12 +134,7 @@ def report_transports(agent: Any) -> None:
     if links["pairs"] is not None:
         agent.event("nvlink", pairs=links["pairs"], links=links["links"])
     for child in agent.children:
-        log = read_nccl_log(agent.folder, child.rank)
+        log = read_tail(os.path.join(agent.folder, "nccl-%d.log" % child.rank), 4 << 20)
         if log:
             warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
-            agent.event(
-                "transports",
-                rank=child.rank,
-                warnings=warnings,
-                **transports_of(log, agent.plan["world_size"]),
-            )
+            agent.event("transports", rank=child.rank, warnings=warnings, **transports_of(log))

@@ -67,68 +67,19 @@ def op_reduce_scatter(
     return held, lambda: scatter_sum(run, part, held), parts
 
 
-def op_all_to_all(
-    run: Run, count: int, dtype: Any, seed: int
-) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """all_to_all: the part of each rank that is meant for this rank."""
-    torch = run.torch
-    held = torch.cat(
-        [
-            pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype)
-            for target in range(run.world)
-        ]
-    )
-    whole = torch.zeros_like(held)
-
-    def parts() -> Iterable[tuple[int | None, Any, Any]]:
-        for source, part in enumerate(whole.split(count)):
-            yield (
-                source,
-                part,
-                pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype),
-            )
-
-    return held, lambda: run.dist.all_to_all_single(whole, held), parts
-
-
-def op_send_recv(
-    run: Run, count: int, dtype: Any, seed: int
-) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """A ring: sends to the next rank and receives from the previous one."""
-    torch, dist = run.torch, run.dist
-    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
-    if run.world == 1:
-        return held, lambda: None, list
-    came = torch.zeros_like(held)
-    after, before = (run.rank + 1) % run.world, (run.rank - 1) % run.world
-
-    def call() -> None:
-        for work in dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]
-        ):
-            work.wait()
-
-    return (
-        held,
-        call,
-        lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))],
-    )
-
-
-def gather_whole(run: Run, whole: Any, part: Any, **options: Any) -> Any:
+def gather_whole(run: Run, whole: Any, part: Any) -> Any:
     """all_gather into one tensor, ordered by rank."""
-    return run.dist.all_gather_into_tensor(whole, part, **options)
+    return run.dist.all_gather_into_tensor(whole, part)
 
 
-def scatter_sum(run: Run, part: Any, whole: Any, **options: Any) -> Any:
+def scatter_sum(run: Run, part: Any, whole: Any) -> Any:
     """reduce_scatter from one tensor."""
-    return run.dist.reduce_scatter_tensor(part, whole, **options)
+    return run.dist.reduce_scatter_tensor(part, whole)
 
 
 OPERATIONS = {
     "broadcast": op_broadcast, "all_reduce": op_all_reduce, "all_gather": op_all_gather,
     "reduce_scatter": op_reduce_scatter,
-    "all_to_all": op_all_to_all, "send_recv": op_send_recv,
 }  # fmt: skip
 
 
@@ -183,7 +134,7 @@ def phase_operation(run: Run) -> None:
 
 
 # their size is that of the whole result, as nccl-tests counts
-SPREAD = ("all_gather", "reduce_scatter", "all_to_all")
+SPREAD = ("all_gather", "reduce_scatter")
 
 
 def dtype_bytes(dtype: Any) -> int:

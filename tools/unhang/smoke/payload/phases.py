@@ -9,33 +9,27 @@ from .binding import phase_binding
 from .consistency import phase_consistency
 from .environment import phase_environment
 from .extension import phase_build
-from .groups import phase_all_to_all
 from .init import phase_init
 from .limits import STEP_S
 from .operations import OPERATIONS, phase_agreement, phase_operation
-from .p2p import phase_p2p_matrix
 from .rendezvous import phase_rendezvous
 from .shapes import phase_shapes
-from .storm import phase_overlap, phase_storm
 from .training import phase_ddp, phase_fsdp
 
 PHASE_LIMIT_S = {
     "environment": 120.0,
     "rendezvous": 60.0,
     "bandwidth": 120.0,
-    "p2p_matrix": 60.0,
     "build": 240.0,
 }
 PHASES = {
     "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous,
     "consistency": phase_consistency, "init": phase_init,
-    **dict.fromkeys(OPERATIONS, phase_operation), "all_to_all": phase_all_to_all,
-    "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes,
-    "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp,
-    "pace": phase_pace, "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix,
-    "build": phase_build,
+    **dict.fromkeys(OPERATIONS, phase_operation), "agreement": phase_agreement,
+    "shapes": phase_shapes, "ddp": phase_ddp, "fsdp": phase_fsdp,
+    "pace": phase_pace, "bandwidth": phase_bandwidth, "build": phase_build,
 }  # fmt: skip
-OPTIONAL = ("p2p_matrix", "build")
+OPTIONAL = ("build",)
 ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
 
 

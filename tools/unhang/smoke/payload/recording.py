@@ -6,7 +6,7 @@ import base64
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from .run import Run
 
@@ -40,34 +40,6 @@ def recorded(dump: Callable[..., bytes]) -> bytes:
         return dump(includeCollectives=True, includeStackTraces=False)
     except TypeError:  # this torch has no such option
         return dump()
-
-
-def nccl_log(folder: str, rank: int) -> tuple[str, str]:
-    """The path of NCCL's log file, and that of the file that lists the parts of it that concern
-    other groups than that of all ranks."""
-    return os.path.join(folder, "nccl-%d.log" % rank), os.path.join(folder, "nccl-%d.others" % rank)
-
-
-@contextlib.contextmanager
-def logs_of_others(run: Run) -> Iterator[None]:
-    """Marks the part of NCCL's log written meanwhile: it concerns groups with rank numbers of their
-    own, not the group of all ranks."""
-    log, record = nccl_log(run.folder, run.rank)
-    with open(record, "a", encoding="ascii") as target:
-        target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
-        target.flush()
-        yield
-        target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
-
-
-def read_nccl_log(folder: str, rank: int, limit: int = 4 << 20) -> str:
-    """The end of a rank's NCCL log, without the parts that concern other groups."""
-    path, record = nccl_log(folder, rank)
-    log = read_tail(path, 1 << 30).encode()
-    bounds = [int(word) for word in read_tail(record).split()] + [len(log)]
-    for begin, end in reversed(list(zip(bounds[::2], bounds[1::2]))):
-        log = log[:begin] + log[end:]
-    return log[-limit:].decode("utf-8", "replace")
 
 
 def read_tail(path: str, limit: int = 16000) -> str:

@@ -47,7 +47,6 @@ class Run:
         self.store: Any = None
         self.device: Any = None
         self.backend: str | None = None
-        self.groups: Any = None
         self.facts: dict[str, Any] = {}
         self.losses: Sequence[float] = ()
         self.seed, self.last_status = 0, "ok"

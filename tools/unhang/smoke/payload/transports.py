@@ -14,36 +14,28 @@ TRANSPORT = re.compile(
 )
 NET_DEVICES = re.compile(r"NCCL INFO NET/(.+?) : Using (\[\d.*)")
 NET_DEVICE = re.compile(r"\[(\d+)\]=?(\{[^}]*\}|[^\s\[;]+)")
-# of a process, at the start of a line: host:process:thread [device]
-THREAD = re.compile(r":(\d+):(\d+) \[")
-OTHER_GROUP = re.compile(r"nranks (\d+) cudaDev .* Init START")
 GRAPH = re.compile(r"NCCL INFO Pattern \d+, .*, type (\w+)/(\w+)")
 NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
 
 
-def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
+def transports_of(log: str) -> dict[str, Any]:
     """The transports in one rank's log, as the fields of an event.
 
     pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's
     devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
     graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls:
-    NVLink SHARP in use. A smaller group has rank numbers of its own, so the lines of a thread are
-    left out after it started a group whose size is not `world`.
+    NVLink SHARP in use.
     """
     found: dict[str, Any] = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}
     graphs: list[str] = []
-    sizes: dict[tuple[str, str], int] = {}  # of the latest group that each thread started
     for line in log.splitlines():
-        begun = OTHER_GROUP.search(line)
-        if begun:
-            sizes[thread_of(line)] = int(begun.group(1))
-        if " via " in line and is_of_all(line, sizes, world):
+        if " via " in line:
             _add_pair(found["pairs"], TRANSPORT.search(line))
         elif " : Using [" in line:
             _add_devices(found, NET_DEVICES.search(line))
         elif "Pattern" in line:
             graph = GRAPH.search(line)
-            if graph and is_of_all(line, sizes, world) and graph.group(1) not in graphs:
+            if graph and graph.group(1) not in graphs:
                 graphs.append(graph.group(1))
         elif "nvls channels" in line:
             channels = NVLS_CHANNELS.search(line)
@@ -53,20 +45,6 @@ def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
     if found["nvls"] is None:  # for releases that do not log a count
         found["nvls"] = "NVLS multicast support is available" in log
     return dict(found, graph=graphs)
-
-
-def thread_of(line: str) -> tuple[str, str]:
-    """(process, thread) that logged a line; ("", "") where the line does not name them."""
-    found = THREAD.search(line)
-    return (found.group(1), found.group(2)) if found else ("", "")
-
-
-def is_of_all(line: str, sizes: dict[tuple[str, str], int], world: int | None) -> bool:
-    """Whether a line concerns the group of all ranks. A thread that started no group works for the
-    first thread of its process."""
-    process, thread = thread_of(line)
-    size = sizes.get((process, thread), sizes.get((process, process)))
-    return world is None or size is None or size == world
 
 
 def _add_pair(pairs: dict[str, dict[str, Any]], found: re.Match[str] | None) -> None:

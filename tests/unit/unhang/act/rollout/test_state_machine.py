@@ -210,6 +210,45 @@ def test_a_change_that_a_killed_controller_began_is_not_forgotten_when_a_job_run
     assert next_order(node, TARGET, 2).step == "keep"
 
 
+SKIPPED = {"boot_id": "b2", "healthy": True, "skipped": "unhang_smoke is false"}
+NO_SMOKE = [*well(*FORWARD[:7]), ("smoke_alone", StepResult("ok", SKIPPED))]
+
+
+def test_without_a_smoke_test_nothing_runs_between_the_audit_and_the_release():
+    entries = journal(*NO_SMOKE, *well("release"))
+    assert replay(entries).node(HOST).state == "released"
+    assert {entry.step for entry in entries}.isdisjoint({"smoke_together", "audit_again"})
+
+
+def test_a_node_that_boots_after_a_smoke_test_was_skipped_is_audited_again():
+    taken = [
+        Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b9"}),
+        *(Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait")),
+    ]
+    order = after(journal(*NO_SMOKE), *taken)
+    assert (order.step, order.boot_id) == ("audit", "b9")
+
+
+# what an earlier version wrote after a smoke test that was skipped
+WRITTEN_BEFORE = [
+    Entry(AT, HOST, "smoke_together", BEGUN, 4, {"boot_id": "b2", "why": ""}),
+    Entry(AT, HOST, "smoke_together", DONE, 4, SKIPPED),
+    Entry(AT, HOST, "audit_again", BEGUN, 4, {"boot_id": "b2", "why": ""}),
+    Entry(AT, HOST, "audit_again", DONE, 4, SKIPPED | {"same_as": "audit"}),
+]
+
+
+@pytest.mark.parametrize("written", range(len(WRITTEN_BEFORE) + 1))
+def test_a_journal_of_an_earlier_version_with_steps_that_did_nothing_is_taken_up(written):
+    entries = [*journal(*NO_SMOKE), *WRITTEN_BEFORE[:written]]
+    node = replay(entries).node(HOST)
+    assert (node.proved, next_order(node, TARGET, 1).step) == (True, "release")
+    assert after(entries).step == "lock"
+    lock = Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b2"})
+    again = [Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait")]
+    assert after(entries, lock, *again).step == "release"
+
+
 @pytest.mark.parametrize("killed", FORWARD)
 def test_the_next_controller_locks_first_and_then_goes_on_with_what_had_no_end(killed):
     entries = journal(*well(*FORWARD[: FORWARD.index(killed)]), (killed, None))

@@ -15,8 +15,6 @@ from unhang.act.rollout.steps import (
     BEGUN,
     DONE,
     FAILED,
-    KEPT,
-    POSTPONED,
     RELEASED,
     ROLLOUT,
     WAITING,
@@ -29,7 +27,6 @@ from unhang.act.rollout.steps import (
 from unhang.act.rollout.waiting import (
     GRACE_S,
     UNLIMITED_S,
-    is_worth_another_look,
     parse_time,
     waits_until,
 )
@@ -180,23 +177,6 @@ def test_a_changed_node_with_a_job_is_kept_and_not_waited_for():
         1,
     )
     assert next_order(node, Target("b"), 1).step == "keep"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "again"),
-    [
-        ({"b": "to come"}, {"b": WAITING}, False),
-        ({"b": "to come", "c": "to come"}, {"b": WAITING, "c": RELEASED}, False),
-        ({"b": "to come", "c": "to come"}, {"b": POSTPONED, "c": RELEASED}, True),
-        ({"b": POSTPONED, "c": RELEASED}, {"b": POSTPONED, "c": RELEASED}, False),
-        ({"b": POSTPONED}, {"b": RELEASED}, False),
-        ({"b": "to come"}, {"b": KEPT}, False),
-    ],
-)
-def test_nodes_that_were_put_off_are_looked_at_again_while_others_get_on_and_no_waiting_one(
-    before, after, again
-):
-    assert is_worth_another_look(before, after) is again
 
 
 def test_who_ends_a_rollout_releases_what_is_unchanged_and_keeps_what_is_changed():

@@ -18,14 +18,14 @@ IDLE = {"cpus": 2, "over_s": 10.7, "runnable": 0.4, "waited": 0.02, "stolen": 0.
 
 
 def stalled(rank, seq, queued):
-    """A rank that is past its deadline in a step of storm."""
+    """A rank that is past its deadline in a step of shapes."""
     met = {"e": "phase_end", "phase": "rendezvous", "status": "ok", "result": {}}
-    stall = {"e": "stall", "phase": "storm", "step": f"step {seq}", "seq": seq, "state": "R"}
+    stall = {"e": "stall", "phase": "shapes", "step": f"step {seq}", "seq": seq, "state": "R"}
     rest = {} if queued is None else {"queued": queued}
     return [
         {"e": "phase_begin", "rank": rank, "phase": "rendezvous"},
         {**met, "rank": rank, "duration_s": 0.1},
-        {"e": "phase_begin", "rank": rank, "phase": "storm"},
+        {"e": "phase_begin", "rank": rank, "phase": "shapes"},
         {**stall, "rank": rank, "reason": "deadline", "waited_s": 10.1, **rest},
     ]
 
@@ -76,7 +76,7 @@ def test_a_hang_stays_a_failure_where_the_load_does_not_explain_it(load, queued,
 
 
 def test_certain_evidence_counts_on_a_busy_machine_too():
-    killed = {"e": "exit", "rank": 1, "code": -9, "signal": "SIGKILL", "phase": "storm", "seq": 48}
+    killed = {"e": "exit", "rank": 1, "code": -9, "signal": "SIGKILL", "phase": "shapes", "seq": 48}
     result = judged(BUSY, more=[killed])
     assert result["verdict"] == "fail"
     assert [one["rank"] for one in result["suspects"]] == [1]
