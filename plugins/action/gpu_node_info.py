@@ -170,14 +170,9 @@ class ActionModule(ActionBase):
         asked = self._low_level_execute_command(old_python.ask_version(interpreter))
         version = old_python.parse_version(asked.get("stdout", ""))
         if version is None:
-            if old_python.is_missing(asked.get("stdout", ""), asked.get("stderr", ""), interpreter):
-                return NodeAnswer(
-                    "failed",
-                    message=(
-                        f"expected Python at {interpreter}, found none on the node; install python3"
-                        " or set ansible_python_interpreter"
-                    ),
-                )
+            out, errors = asked.get("stdout", ""), asked.get("stderr", "")
+            if old_python.is_missing(out, errors, interpreter):
+                return old_python.without_answer(out, errors, interpreter, "")
             return _with_reason(answer, answered)
         if version >= OLDEST_PYTHON:
             return _with_reason(answer, answered)
