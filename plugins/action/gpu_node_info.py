@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ class ActionModule(ActionBase):
                 message=clean(f"{wanted}; the one-file collector is not to be had: {problem}"),
             )
         done = self._low_level_execute_command(
-            old_python.run_collector(interpreter, options), in_data=collector
+            old_python.run_collector(interpreter, options), in_data=zlib.compress(collector)
         )
         answer = read_facts(done.get("stdout", "").strip(), done.get("stdout", ""))
         if answer.status != "ok":

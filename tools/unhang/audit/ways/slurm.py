@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import tempfile
 import time
+import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -190,10 +191,12 @@ class _Reading:
         """srun, with the collector on the standard input of every task. Tasks go to nodes in the
         order of SLURM_HOSTFILE, so no node can send a line in another's name."""
         (folder / "hosts").write_text("".join(f"{name}\n" for name in names))
-        (folder / "collector").write_bytes(self.collector)
+        (folder / "collector").write_bytes(zlib.compress(self.collector))
         count, minutes = len(names), 2 + 2 * (asked.timeout_s + START_S) // 60
         argv = [*SRUN, f"--nodes={count}", f"--ntasks={count}", f"--time={minutes}"]
-        command = f"{{ {asked.command}; }} 2>&1; printf '\\n~ %d\\n' $?"
+        # no mark of a collector that was killed, as those are of a step that srun ends
+        end = "code=$?; [ $code -gt 127 ] || printf '\\n~ %d\\n' $code"
+        command = f"{{ {asked.command}; }} 2>&1; {end}"
         with (folder / "collector").open("rb") as stdin:
             return subprocess.Popen(
                 [*argv, *asked.options, "/bin/sh", "-c", command],

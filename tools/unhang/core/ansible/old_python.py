@@ -25,12 +25,12 @@ VERSION_LINE = re.compile(r"^unhang-python ([0-9]+)\.([0-9]+)$", re.MULTILINE)
 NOT_FOUND = re.compile(r"(?:No such file or directory|not found)")
 ASK_VERSION = 'import sys; print("unhang-python %d.%d" % sys.version_info[:2])'
 
-# The collector arrives on standard input, lies in a file without a name for as long as it runs, and
-# is gone afterwards, also when it is killed.
+# The collector arrives packed on standard input, lies in a file without a name for as long as it
+# runs, and is gone afterwards, also when it is killed.
 RUN_COLLECTOR = """
-import os, subprocess, sys, tempfile
+import os, subprocess, sys, tempfile, zlib
 with tempfile.TemporaryFile() as own:
-    own.write(sys.stdin.buffer.read())
+    own.write(zlib.decompress(sys.stdin.buffer.read()))
     own.flush()
     path = "/proc/%d/fd/%d" % (os.getpid(), own.fileno())
     argv = [sys.executable, "-I", "-S", path] + sys.argv[1:]
@@ -71,8 +71,8 @@ def without_answer(stdout: str, stderr: str, interpreter: str, otherwise: str) -
 
 
 def run_collector(interpreter: str, options: Mapping[str, Any]) -> str:
-    """The command line that runs the collector that it gets on standard input, and prints its
-    document. options: as the module takes them."""
+    """The command line that runs the collector that it gets on standard input, packed by zlib, and
+    prints its document. options: as the module takes them."""
     argv = [interpreter, "-I", "-S", "-c", RUN_COLLECTOR, *collector_arguments(options)]
     return " ".join(shlex.quote(word) for word in argv)
 
