@@ -35,7 +35,6 @@ ACTS = (
     "admit",
     "smoke",
     "playbook",
-    "merge",
     "waive",
     "mcp",
 )

@@ -40,6 +40,7 @@ from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run import run_folder
 from unhang.core.run.documents import READ
 from unhang.core.run.own_runs import is_own, mark_as_own, own_inventories, own_options
+from unhang.core.run.run_input import read_run_input
 from unhang.core.text import counted
 
 WAYS = ("auto", "ansible", "clush", "slurm", "files")
@@ -238,8 +239,11 @@ def _read_files(arguments: argparse.Namespace, home: Path) -> tuple[Path, bool]:
         check_source(source)
     folder, now = folder_of(arguments), run_folder.utc_now()
     together = limits()
+    times = {source: _started(source) or now for source in arguments.ansible}
     arrivals = (
-        (now, arrival) for source in arguments.ansible for arrival in arrivals_of(source, together)
+        (times[source], arrival)
+        for source in arguments.ansible
+        for arrival in arrivals_of(source, together)
     )
     if arguments.inventory or arguments.go_on:
         hosts = opened(arguments, home, folder, [])
@@ -252,15 +256,21 @@ def _read_files(arguments: argparse.Namespace, home: Path) -> tuple[Path, bool]:
             raise UserError(stopped(folder)) from None
         close_run(folder, hosts, NO_DOCUMENT)
     else:
-        arrived = write_run(folder, arrivals, {"started": now, "inventory": None, "limit": None})
+        arrived = _write_run(folder, arrivals, now)
         mark_as_own(folder)
     say_arrived(arrived)
     return folder, not arrived.faults
 
 
-def write_run(
-    folder: Path, arrivals: Iterable[tuple[str, Arrival]], head: Mapping[str, object]
-) -> Arrived:
+def _started(source: str) -> str:
+    """Of a run folder: a document in it that was not read is as old as its run. Raises UserError
+    for a run.json that is none."""
+    folder = Path(source)
+    is_run = (folder / "run.json").is_file()
+    return str(read_run_input(folder).document.get("started") or "") if is_run else ""
+
+
+def _write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], now: str) -> Arrived:
     """A run whose hosts are those that come; where it is stopped before all have come, or none
     comes, nothing is left of it. Raises UserError."""
     run_folder.make_folder(folder)
@@ -272,9 +282,11 @@ def write_run(
             document = {
                 "schema": "unhang/run/1",
                 "id": folder.name,
+                "started": now,
                 "finished": run_folder.utc_now(),
+                "inventory": None,
+                "limit": None,
                 "hosts": list(arrived.hosts),
-                **head,
             }
             run_folder.write_document(folder / "run.json", document)
     except KeyboardInterrupt:
