@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -170,14 +171,9 @@ class ActionModule(ActionBase):
         asked = self._low_level_execute_command(old_python.ask_version(interpreter))
         version = old_python.parse_version(asked.get("stdout", ""))
         if version is None:
-            if old_python.is_missing(asked.get("stdout", ""), asked.get("stderr", ""), interpreter):
-                return NodeAnswer(
-                    "failed",
-                    message=(
-                        f"expected Python at {interpreter}, found none on the node; install python3"
-                        " or set ansible_python_interpreter"
-                    ),
-                )
+            out, errors = asked.get("stdout", ""), asked.get("stderr", "")
+            if old_python.is_missing(out, errors, interpreter):
+                return old_python.without_answer(out, errors, interpreter, "")
             return _with_reason(answer, answered)
         if version >= OLDEST_PYTHON:
             return _with_reason(answer, answered)
@@ -203,7 +199,7 @@ class ActionModule(ActionBase):
                 message=clean(f"{wanted}; the one-file collector is not to be had: {problem}"),
             )
         done = self._low_level_execute_command(
-            old_python.run_collector(interpreter, options), in_data=collector
+            old_python.run_collector(interpreter, options), in_data=zlib.compress(collector)
         )
         answer = read_facts(done.get("stdout", "").strip(), done.get("stdout", ""))
         if answer.status != "ok":

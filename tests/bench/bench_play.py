@@ -31,7 +31,7 @@ import hardware  # noqa: E402
 from fakes.nvml import build_fake_nvml  # noqa: E402
 from testbed import Testbed  # noqa: E402
 
-from unhang.core.project import link_pynvml  # noqa: E402
+from unhang.core.ansible.packed_pynvml import link_pynvml  # noqa: E402
 
 NODES = ("gpu001", "gpu002", "gpu003", "gpu004")
 CACHE = ROOT / ".cache" / "testbed"

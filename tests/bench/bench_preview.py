@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools")]
 
-from unhang.core import project  # noqa: E402
+from unhang.core.ansible import ansible_env  # noqa: E402
 
 ALL = (
     "kernel,gpu_driver,fabric_manager,nccl_profile,build_toolchain,gpu_binding,host_tuning,"
@@ -37,11 +37,11 @@ def played(work: Path, playbook: str, judged: bool, *arguments: str) -> tuple[in
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [
-            *(project.ansible_program("ansible-playbook"), str(ROOT / "playbooks" / playbook)),
+            *(ansible_env.ansible_program("ansible-playbook"), str(ROOT / "playbooks" / playbook)),
             *("-i", str(work / "hosts"), *arguments),
         ],
         env={
-            **project.ansible_environment(ROOT, os.environ),
+            **ansible_env.ansible_environment(ROOT, os.environ),
             "UNHANG_RUNS": str(work / "runs"),
             "UNHANG_JUDGE": str(int(judged)),
             "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",

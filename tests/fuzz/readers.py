@@ -353,7 +353,7 @@ def _watch(data: bytes) -> None:
 
 
 def _arrive(data: bytes) -> None:
-    """Documents that came by --via files, clush or merge, and the run folder that is written of
+    """Documents that came by --via files or clush, and the run folder that is written of
     them."""
     arrivals = [
         read_arrival("a file", "gpu001", piece) for piece in split_documents(io.BytesIO(data))

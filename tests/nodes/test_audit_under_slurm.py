@@ -15,10 +15,6 @@ from eight_nodes_here import CONFIGURATION, NAMES, NOBODY, EightNodes
 pytestmark = pytest.mark.skipif(
     bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here"
 )
-PACK = (
-    "import base64, sys, zlib\ndef pack(out): return"
-    " base64.b64encode(zlib.compress(out)).decode()\n"
-)
 ANOTHER = (
     '{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe": {"status":'
     ' "ok"}, "hostname": "gpu001"}}}'
@@ -48,22 +44,8 @@ def eight(slurm, tmp_path):
 def test_all_idle_nodes_are_read_in_one_job_which_is_gone_afterwards(eight):
     done = eight.audit()
     assert eight.statuses(done) == dict.fromkeys(NAMES, "ok"), done.stderr
-    assert "unhang: read: gpu[001-008] by srun in job " in done.stderr
-    assert "read: gpu[001-008] by srun in job " in done.stdout.replace("\n", " ")
-    page = eight.slurm.bed.run(
-        [
-            str(audits.PROGRAMS / "unhang"),
-            "report",
-            str(done.folder),
-            "--format",
-            "html",
-            "--out",
-            "-",
-        ],
-        env=eight.slurm.environment,
-    )
-    assert "<dt>Read</dt><dd>gpu[001-008] by srun in job " in page.stdout
-    assert eight.slurm.run("squeue", "--noheader") == ""
+    assert "unhang: read by srun in a job on idle nodes: 8 hosts" in done.stderr
+    assert eight.slurm.run("squeue", "--noheader", "--states=RUNNING,PENDING") == ""
 
 
 def test_a_drained_and_a_down_node_are_named_as_not_read_and_continue_reads_them_later(eight):
@@ -77,12 +59,9 @@ def test_a_drained_and_a_down_node_are_named_as_not_read_and_continue_reads_them
         "gpu003": "unreachable",
         "gpu004": "unreachable",
     }
-    assert (
-        done.node("gpu004")["message"]
-        == "not read: Slurm has it down (a fan); --inventory says how else it can be reached"
-    )
-    assert "gpu003 not read: Slurm has it drain+idle (a fan)" in done.stderr
-    assert "gpu003 not read: Slurm has it drain+idle (a fan)" in " ".join(done.stdout.split())
+    assert done.node("gpu004")["message"] == "not read: Slurm has it down (a fan)"
+    assert "unhang: gpu003 not read: Slurm has it drain+idle (a fan)" in done.stderr
+    assert "not read: Slurm has it drain+idle (a fan)" in " ".join(done.stdout.split())
     for name in ("gpu003", "gpu004"):
         eight.slurm.run("scontrol", "update", f"nodename={name}", "state=resume")
     eight.idle()
@@ -98,7 +77,7 @@ def test_a_job_of_whole_nodes_is_read_by_its_number_or_by_the_environment_and_go
     words = as_typed("unhang audit --via slurm --slurm-job 1234", {"1234": job})[4:]
     for done in (eight.audit(*words), eight.audit(environment={"SLURM_JOB_ID": job})):
         assert eight.statuses(done) == dict.fromkeys(NAMES[:3], "ok"), done.stderr
-        assert f"gpu[001-003] by srun in job {job} as root" in done.stderr
+        assert f"read by srun in job {job}: 3 hosts" in done.stderr
     assert eight.statuses(
         eight.audit("--slurm-job", job, "--limit", "gpu[002-003]")
     ) == dict.fromkeys(NAMES[1:3], "ok")
@@ -115,28 +94,23 @@ def test_a_job_without_all_gpus_of_a_node_does_not_read_it(eight):
     job = eight.job(1, "--gres=gpu:1", "--ntasks=1")
     done = eight.audit("--slurm-job", job)
     assert eight.statuses(done) == {"gpu001": "unreachable"}
-    assert f"job {job} has 1 of its 2 GPUs" in done.node("gpu001")["message"]
+    assert "gpu:2 is more than the job's gres_per_node=gpu:1" in done.node("gpu001")["message"]
 
 
 def test_what_a_node_answers_costs_its_own_result_alone(eight):
     liar = eight.program(
-        "liar",
-        f"{PACK}text = pack({ANOTHER.encode()!r})\nprint('~' + text)\nprint('~= 0', len(text))",
-    )
-    pieces = "for at in range(0, len(text), 900): print('~' + text[at:at + 900])"
-    bomb = eight.program(
-        "bomb", f"{PACK}text = pack(b' ' * (1 << 28))\n{pieces}\nprint('~= 0', len(text))"
+        "liar", f"print({ANOTHER!r}, flush=True)\nprint('~ 0', flush=True)\nprint({ANOTHER!r})"
     )
     python = eight.python(
         gpu002=f"exec {liar}",
         gpu003=(
-            'for n in 0 1 2 3 4 5 6 7; do echo; echo "$n: ~AAAA"; echo "$n: ~= 0 4"; done; echo'
-            " '7: lost' >&2"
+            'for n in 0 1 2 3 4 5 6 7; do echo; echo "$n: {}"; echo "$n: ~ 0"; done; echo'
+            " '7: lost' >&2; echo 'srun: error: gpu007: task 6: Killed' >&2"
         ),
         gpu004="exec cat /dev/zero",
-        gpu005="echo ~eJxLTEoGAAJNASc; exit 0",
+        gpu005="echo '{\"schema\":'; exit 0",
         gpu006="exec sleep 1000",
-        gpu007=f"exec {bomb}",
+        gpu007="exec yes ''",
         gpu008="echo 'no memory is left' >&2; exit 3",
     )
     done = eight.audit("--", *python, "-e", "unhang_node_timeout_s=15")
@@ -151,7 +125,7 @@ def test_what_a_node_answers_costs_its_own_result_alone(eight):
     assert eight.statuses(done) == {**wanted, "gpu007": "invalid", "gpu008": "failed"}
     assert done.node("gpu002")["message"] == "expected the answer of gpu002, found that of gpu001"
     assert "at most 4194304 characters" in done.node("gpu004")["message"]
-    assert "expected a whole answer, found 15 characters of one" in done.node("gpu005")["message"]
+    assert "expected a JSON document in node_facts, found what" in done.node("gpu005")["message"]
     assert done.node("gpu006")["message"] == "no answer within 15 s"
     assert "at most 4194304 characters" in done.node("gpu007")["message"]
     assert (
@@ -168,11 +142,10 @@ def test_a_job_that_ends_in_the_middle_loses_nothing_that_had_arrived(eight):
             "--slurm-job",
             job,
             "--",
-            *eight.python(gpu002="exec sleep 1000", gpu003="echo ~eJx; exec sleep 1000"),
+            *eight.python(gpu002="exec sleep 1000", gpu003="echo {; exec sleep 1000"),
         )
         audits.wait_until(
-            lambda: running.done() or list((eight.work / "runs").glob("*/nodes/gpu001.json")),
-            "gpu001 has answered",
+            lambda: running.done() or '"ok"' in eight.text_of("gpu001"), "gpu001 has answered"
         )
         eight.slurm.run("scancel", job)
         done = running.result()
@@ -181,30 +154,22 @@ def test_a_job_that_ends_in_the_middle_loses_nothing_that_had_arrived(eight):
     assert any(word in done.node("gpu002")["message"] for word in ended)
 
 
-def test_another_user_than_root_reads_as_himself_and_is_told_what_root_alone_may_read(eight):
+def test_another_user_than_root_reads_as_himself(eight):
     done = eight.audit_as_nobody()
     assert done.code in (0, 1), done.stderr
-    assert "by srun in job " in done.stderr and " as nobody" in done.stderr
-    assert "read as nobody, without root, who alone may read some of: " in done.stderr
-    named = done.stderr.partition("some of: ")[2].partition(";")[0].split(", ")
-    sections = done.node("gpu001")["facts"]["sections"]
-    assert named == sorted(
-        name for name, section in sections.items() if "denied" in json.dumps(section["probe"])
-    )
+    assert eight.statuses(done) == dict.fromkeys(NAMES, "ok")
+    assert '"denied"' in json.dumps(done.node("gpu001")["facts"]["sections"])
 
 
 def test_root_is_had_by_sudo_where_it_asks_for_no_password(eight):
     root = eight.audit("--limit", "gpu001", "--", "--become")
     assert eight.statuses(root) == {"gpu001": "ok"}
-    assert "as root, root by sudo" in root.stderr
     done = eight.audit_as_nobody("--limit", "gpu001", "--", "--become")
     assert eight.statuses(done) == {"gpu001": "failed"}
     assert "sudo: " in done.node("gpu001")["message"]
-    asked = eight.audit("--", "--ask-become-pass")
-    assert (asked.code, asked.stderr.splitlines()[-1].partition("found ")[2]) == (
-        2,
-        "'--ask-become-pass'",
-    )
+    asked = eight.audit("--", "--become", "--ask-become-pass")
+    assert asked.code == 2
+    assert "expected `sudo -n` as the way to root, found a password for gpu[001" in asked.stderr
 
 
 def test_the_deadline_of_the_run_cuts_a_node_that_still_works(eight):
@@ -220,18 +185,14 @@ def test_what_slurm_does_not_permit_is_named_in_its_words_and_asks_nobody(eight)
     assert eight.audit_as_nobody("--limit", "gpu001").code in (0, 1)
     closed = eight.audit("--slurm-partition", "closed")
     assert eight.statuses(closed) == dict.fromkeys(NAMES, "unreachable")
-    assert (
-        "Slurm gave no allocation of 8 idle nodes in closed: " in closed.node("gpu001")["message"]
-    )
+    assert "Unable to allocate resources: " in closed.node("gpu001")["message"]
     job = eight.job(2, f"--uid={NOBODY}", "--gres=gpu:2", "--exclusive")
     other = eight.audit("--slurm-job", job)
     assert eight.statuses(other) == dict.fromkeys(NAMES[:2], "unreachable")
     assert "srun could not start there: " in other.node("gpu001")["message"]
     gone = eight.audit("--slurm-job", "4711")
     assert gone.code == 2
-    assert gone.stderr.splitlines()[-1].startswith(
-        "unhang: --slurm-job 4711: expected a job that runs, found "
-    )
+    assert gone.stderr.splitlines()[-1].endswith("Invalid job id specified")
 
 
 def test_a_node_whose_slurmd_hangs_costs_its_own_result_alone(eight):
@@ -252,6 +213,5 @@ def test_a_slurm_that_does_not_answer_is_said_within_its_deadline(eight):
     finally:
         eight.slurm.run("kill", "-CONT", pid)
     assert done.code == 2
-    assert done.stderr.startswith("unhang: --")
-    assert "expected" in done.stderr
+    assert done.stderr.startswith("unhang: expected an answer of squeue ")
     assert not (eight.work / "runs").exists()

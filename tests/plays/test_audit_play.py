@@ -10,7 +10,7 @@ import sys
 import pytest
 from local_fleet import PROJECT, envelope, run
 
-from unhang.core import project
+from unhang.core.ansible import ansible_env
 
 pytestmark = pytest.mark.xdist_group("test_audit_play")  # one worker: the shared audit runs once
 
@@ -269,7 +269,7 @@ def test_a_role_that_reads_a_part_of_the_node_gets_it_and_the_audits_record_stay
 def ad_hoc(fleet, environment=None):
     """`ansible -m gpu_node_info` on host a."""
     command = [
-        project.ansible_program("ansible"),
+        ansible_env.ansible_program("ansible"),
         "a",
         "-i",
         str(fleet.inventory),

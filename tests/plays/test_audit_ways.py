@@ -1,5 +1,5 @@
 """`unhang audit --via` gives the run that Ansible's tasks give, `--continue` reads what is missing,
-and `unhang merge` makes one run of several."""
+and `--via files` makes one run of several."""
 
 from __future__ import annotations
 
@@ -148,17 +148,20 @@ def test_groups_that_rival_for_a_policy_are_refused_as_ansible_way_refuses_them(
     assert "expected one group that gives gpu001 unhang_policy" in refused[1].stderr
 
 
-def test_merge_takes_each_node_once_and_names_what_contradicts_itself(fleet, documents, unhang):
+def test_one_run_of_several_has_each_node_once_and_names_what_contradicts_itself(
+    fleet, documents, unhang
+):
     two_hosts(fleet, documents)
     (documents / "gpu002.json").rename(fleet.folder / "late.json")
     unhang("audit", "-i", fleet.inventory, "--via", "files", documents)
     first = (fleet.runs / "latest").resolve()
     unhang("audit", "--via", "files", fleet.folder / "late.json", documents)
     second = (fleet.runs / "latest").resolve()
-    sites = {"/srv/site-a/runs/latest": first, "/srv/site-b/runs/latest": second}
-    merged = unhang(
-        *as_typed("unhang merge /srv/site-a/runs/latest /srv/site-b/runs/latest", sites)[1:]
+    sites = {"/srv/site-a/runs/latest": second, "/srv/site-b/runs/latest": first}
+    typed = as_typed(
+        "unhang audit --via files /srv/site-a/runs/latest /srv/site-b/runs/latest", sites
     )
+    merged = unhang(*typed[1:])
     assert (fleet.runs / "latest").resolve() not in (first, second)
     assert {host: node["status"] for host, node in fleet.nodes().items()} == {
         "gpu001": "ok",
@@ -166,11 +169,6 @@ def test_merge_takes_each_node_once_and_names_what_contradicts_itself(fleet, doc
     }
     assert "gpu002" in merged.stderr
     assert "failed in the one, ok in the other" in merged.stderr
-    alone = unhang("merge", first, first)
-    assert (alone.returncode, alone.stderr) == (
-        2,
-        "unhang: expected two runs or more to merge, found one\n",
-    )
 
 
 @pytest.fixture
@@ -219,16 +217,6 @@ def test_a_run_of_somebody_else_chooses_no_inventory_and_no_option(fleet, sent, 
     }
 
 
-def test_merge_takes_no_inventory_from_a_run_of_somebody_else(fleet, sent, unhang):
-    own, foreign, made = sent
-    merged = unhang("merge", own, foreign)
-    assert f"has no inventory of it: {foreign.relative_to(fleet.folder)}\n" in merged.stderr
-    assert (
-        read(fleet.runs / "latest" / "run.json")["inventory"] == read(own / "run.json")["inventory"]
-    )
-    assert not made.exists()
-
-
 @pytest.fixture
 def held(fleet, documents, unhang):
     """Two runs, of which another program holds a document: (their folders, whether a program waits
@@ -250,11 +238,10 @@ def held(fleet, documents, unhang):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
 )
-@pytest.mark.parametrize("command", [("merge",), ("audit", "--via", "files")], ids=" ".join)
-def test_who_stops_the_making_of_a_run_leaves_nothing_of_it(fleet, held, command, number):
+def test_who_stops_the_making_of_a_run_leaves_nothing_of_it(fleet, held, number):
     runs, waits = held
     environment = fleet.environment()
-    arguments = [sys.executable, "-m", "unhang", *command, *map(str, runs)]
+    arguments = [sys.executable, "-m", "unhang", "audit", "--via", "files", *map(str, runs)]
     with subprocess.Popen(
         arguments,
         env=environment,

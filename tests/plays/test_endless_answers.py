@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from local_fleet import PROJECT, envelope, read, run
 
-from unhang.core import project
+from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.commands.counted_nodes import CountedNodes
 
 pytestmark = [pytest.mark.xdist_group("test_endless_answers"), pytest.mark.timeout(600)]
@@ -47,9 +47,9 @@ def printing_between(fleet, good):
 
 def measured(fleet, playbook, *arguments):
     """{code, stderr, largest_kib} of a playbook that asks one node at a time."""
-    project.link_pynvml(PROJECT)
+    packed_pynvml.link_pynvml(PROJECT)
     play = [
-        project.ansible_program("ansible-playbook"),
+        ansible_env.ansible_program("ansible-playbook"),
         PROJECT / "playbooks" / playbook,
         "-i",
         fleet.inventory,

@@ -13,7 +13,7 @@ from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X8, write_recording
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 
-from unhang.core.project import link_pynvml
+from unhang.core.ansible.packed_pynvml import link_pynvml
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may set a GPU's mode, and the fake driver knows it"

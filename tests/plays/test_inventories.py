@@ -9,13 +9,13 @@ import pytest
 import yaml
 from local_fleet import PROJECT, run
 
-from unhang.core import project
+from unhang.core.ansible import ansible_env
 
 
 def hosts_of(fleet, folder):
     """{host: variables}, as Ansible reads the inventory."""
     command = [
-        project.ansible_program("ansible-inventory"),
+        ansible_env.ansible_program("ansible-inventory"),
         "-i",
         PROJECT / "inventory" / folder,
         "--list",
@@ -64,7 +64,7 @@ def test_nothing_in_the_example_weakens_ssh(fleet):
 def test_a_node_set_in_the_limit_of_plain_ansible_is_refused_with_its_hosts(fleet):
     (fleet.folder / "hosts").write_text("[gpu]\ngpu001\ngpu002\ngpu003\ngpu004\n")
     command = [
-        project.ansible_program("ansible-playbook"),
+        ansible_env.ansible_program("ansible-playbook"),
         PROJECT / "playbooks" / "audit.yml",
         "-i",
         fleet.folder / "hosts",

@@ -11,14 +11,14 @@ import zipfile
 import pytest
 from local_fleet import PROJECT, run
 
-from unhang.core import project
+from unhang.core.ansible import ansible_env
 
 CALLBACKS = sorted(path.stem for path in (PROJECT / "plugins" / "callback").glob("*.py"))
 
 
 def documents(fleet, kind, *names):
     """{name: ansible-doc's content about a plugin}."""
-    command = [project.ansible_program("ansible-doc"), "--type", kind, "--json", *names]
+    command = [ansible_env.ansible_program("ansible-doc"), "--type", kind, "--json", *names]
     done = run(command, fleet.environment(), fleet.folder)
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from local_fleet import Fleet, run
 
-from unhang.core import project
+from unhang.core.ansible import ansible_env
 
 USER_ID = 61234
 SYSTEM = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -169,7 +169,7 @@ def play(node, tasks):
     )
     return inside(
         node,
-        project.ansible_program("ansible-playbook"),
+        ansible_env.ansible_program("ansible-playbook"),
         "--check",
         node.folder / "play.yml",
         "-i",

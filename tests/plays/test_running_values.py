@@ -15,7 +15,7 @@ from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X8, write_recording
 from fakes.role_play import DEADLINE_S
 
-from unhang.core.project import link_pynvml
+from unhang.core.ansible.packed_pynvml import link_pynvml
 from unhang_node.change.atomic_files import STATES
 from unhang_node.change.journal.running_values import (
     Change,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.examples import catalogue_view
 from unhang.audit.rules.node_rules import finding_texts, judge_rule, node_world
 from unhang_node.base.versions.compare import compare_versions
 

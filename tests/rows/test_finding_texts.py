@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.examples import catalogue_view
 from unhang.audit.rules.node_rules import finding_texts, judge_rule, node_world
 
 CATALOGUE = load_catalogue()

@@ -10,8 +10,7 @@ from healthy_nodes import HEALTHY
 from public_machines import MACHINES, public_node
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.examples import catalogue_view, judge_fragments
 from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
 from unhang.core.schemas.check import check_schema

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.examples import catalogue_view
 from unhang.audit.rules.node_rules import judge_rule, node_world
 from unhang.audit.rules.rules import RuleError, compile_rule
 

@@ -11,8 +11,7 @@ from healthy_platforms import PLATFORMS, on_kernel
 from healthy_sections import setting
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.examples import catalogue_view, judge_fragments
 from unhang.audit.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.run.documents import to_fragment

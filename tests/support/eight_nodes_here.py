@@ -122,6 +122,12 @@ class EightNodes:
         rows = [json.loads(path.read_text()) for path in (done.folder / "nodes").glob("*.json")]
         return {row["host"]: row["status"] for row in rows}
 
+    def text_of(self, name):
+        """A node's file in the run that is under way; "" for none."""
+        with contextlib.suppress(FileNotFoundError, StopIteration):
+            return next((self.work / "runs").glob(f"*/nodes/{name}.json")).read_text()
+        return ""
+
     def python(self, **cases):
         """An interpreter that behaves on some nodes as shell text says, and is python3 on the
         others. Options of an audit that uses it."""

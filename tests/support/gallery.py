@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.examples import judge_fragments
 from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.kept_yaml import read_yaml

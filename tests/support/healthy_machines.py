@@ -11,7 +11,7 @@ from gallery import Machine, alarms, applies_to, read_gallery
 from healthy_nodes import HEALTHY
 from public_machines import MACHINES, public_node
 
-from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.examples import judge_fragments
 from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
 

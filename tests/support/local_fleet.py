@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.core import project
+from unhang.core.ansible import ansible_env, packed_pynvml
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240
@@ -97,13 +97,13 @@ class Fleet:
             "ANSIBLE_HOME": str(self.folder / "home"),
             "ANSIBLE_LOCAL_TEMP": str(self.folder / "temp"),
         }
-        return {**project.ansible_environment(PROJECT, mine), **named, **more}
+        return {**ansible_env.ansible_environment(PROJECT, mine), **named, **more}
 
     def play(self, *arguments, playbook=PROJECT / "playbooks" / "audit.yml", environment=None):
         """A finished ansible-playbook: returncode, stdout, stderr."""
-        project.link_pynvml(PROJECT)
+        packed_pynvml.link_pynvml(PROJECT)
         command = [
-            project.ansible_program("ansible-playbook"),
+            ansible_env.ansible_program("ansible-playbook"),
             str(playbook),
             "-i",
             str(self.inventory),

@@ -66,7 +66,7 @@ def layers():
 @pytest.fixture(scope="session")
 def bed(fake_library, layers, tmp_path_factory):
     """The booted nodes."""
-    from unhang.core.project import link_pynvml
+    from unhang.core.ansible.packed_pynvml import link_pynvml
 
     link_pynvml(audits.PROJECT)
     work = tmp_path_factory.mktemp("profiles")

@@ -8,7 +8,8 @@ import gc
 import pytest
 from judge_cases import OK, sections
 
-from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.examples import catalogue_view
 from unhang.audit.rules.expression import compile_expression
 from unhang.audit.rules.node_rules import node_world
 from unhang.audit.rules.rules import node_names

@@ -29,7 +29,6 @@ ACTS = (
     "remediate",
     "preprovision",
     "smoke",
-    "merge",
     "waive",
     "mcp",
 )

@@ -27,6 +27,7 @@ PARTS = (
     "tools/collector",
     "inventory/local",
     "inventory/example",
+    "inventory/slurm",
 )
 # without the link to plugins/callback, which is for Ansible that does not read ansible.cfg
 PLAYBOOKS = ("*.yml", "tasks/**/*.yml")

@@ -13,7 +13,6 @@ COMMANDS = {
     "demo": "audit a recorded fleet, without GPU or ssh",
     "collect": "read this machine and print its facts",
     "judge": "judge a run folder again, off-line",
-    "merge": "make one run of several: of several controllers, sites or ways",
     "waive": "accept a finding until a day: write the waiver into the inventory's policy",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
     "history": (
@@ -60,7 +59,7 @@ GROUPS = {
         "smoke",
         "mcp",
     ),
-    "the nodes": ("demo", "audit", "collect", "judge", "merge", "report", "waive"),
+    "the nodes": ("demo", "audit", "collect", "judge", "report", "waive"),
     "what changed": ("history",),
     "repair": ("plan", "remediate"),
     "who may join": ("preprovision", "policy"),
@@ -70,6 +69,7 @@ GROUPS = {
 RENAMED = {
     "runs": "unhang history",
     "diff": "unhang history diff",
+    "merge": "unhang audit --via files",
     "rule new": "unhang catalogue new",
     "rule check": "unhang catalogue check",
     "playbook": "ansible-playbook unhang.ops.NAME of the collection, or playbooks/NAME.yml",
@@ -92,7 +92,6 @@ WINGS = {
         "history",
         "history diff",
         "judge",
-        "merge",
         "report",
         "catalogue new",
         "waive",

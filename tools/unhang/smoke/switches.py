@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unhang.core import project
+from unhang.core.ansible import ansible_env
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_inventory
 
@@ -77,7 +78,7 @@ def read_switches(inventory: str) -> dict[str, str]:
     """{host: switch} of an inventory, read by Ansible itself. Raises UserError."""
     home = project.find_project()
     argv = [
-        project.ansible_program("ansible-inventory"),
+        ansible_env.ansible_program("ansible-inventory"),
         "-i",
         checked_inventory(inventory),
         "--list",
@@ -85,7 +86,7 @@ def read_switches(inventory: str) -> dict[str, str]:
     try:
         done = subprocess.run(
             argv,
-            env=project.ansible_environment(home, os.environ),
+            env=ansible_env.ansible_environment(home, os.environ),
             capture_output=True,
             text=True,
             timeout=INVENTORY_S,

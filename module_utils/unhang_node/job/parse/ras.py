@@ -45,8 +45,10 @@ _LAUNCHED = re.compile(
     r"^ {2,8}Rank (?P<rank>\d{1,9}) has (?:launched up to operation (?P<count>\d{1,19})"
     r"|not launched any operations)" + _PLACE
 )
-_FAILED = re.compile(r"^ {2,8}Rank (?P<rank>\d{1,9}) reported (?P<error>[^-]{1,80}?)" + _PLACE)
-_LEFT = re.compile(r"^ {2,8}Rank (?P<rank>\d{1,9}) has status (?P<error>NOCOMM|ABORT)" + _PLACE)
+_FAILED = re.compile(
+    r"^ {2,8}Rank (?P<rank>\d{1,9}) (?:reported|has status (?=NOCOMM|ABORT))"
+    r" ?(?P<error>[^-]{1,80}?)" + _PLACE
+)
 _TABLE = re.compile(
     r"^ {2,}(?P<group>\d{1,6}) +(?P<comms>\d{1,9}) +\S{1,9} +\S{1,9} +(?P<size>\d{1,9})"
     r" +(?P<ranks>\d{1,9}) +(?P<status>[A-Z,]+) +(?P<errors>[A-Z,]+)$"
@@ -235,7 +237,7 @@ def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
     for line in body:
         different, counted = _DIFFERENT.match(line), _COUNTED.match(line)
         launched, named = _LAUNCHED.match(line), _NAMED.match(line)
-        failed, left = _FAILED.match(line), _LEFT.match(line)
+        failed = _FAILED.match(line)
         if different:
             op, alike = different["op"], None
         elif counted:
@@ -245,10 +247,8 @@ def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
         elif launched:
             ops = {op: int(launched["count"] or 0)}
             row["counts"].append({"ranks": [_member(row, launched)], "ops": ops})
-        elif failed and "ERROR" in kind:
-            row["errors"].append([int(failed["rank"]), failed["error"]])
-        elif left:
-            row["errors"].append([_member(row, left), left["error"]])
+        elif failed:
+            row["errors"].append([_member(row, failed), failed["error"]])
         elif named and "INCOMPLETE" in kind:
             row["missing"].append([*_named_place(named), False])
         elif named and alike is not None:

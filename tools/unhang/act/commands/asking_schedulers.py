@@ -13,6 +13,7 @@ from typing import Any
 from unhang.act.plan.plan_document import Job
 from unhang.act.plan.scheduler_jobs import parse_answer
 from unhang.core import project
+from unhang.core.ansible import ansible_env
 from unhang.core.ansible.playbook_command import inventories_of, play_into
 from unhang.core.errors import UserError
 from unhang.core.strict_json import NotStrict, read_bounded
@@ -36,7 +37,7 @@ def ask_schedulers(
         given = Path(place) / "asked.json"
         given.write_text(data_for_ansible(variables), encoding="utf-8")
         command = [
-            project.ansible_program("ansible-playbook"),
+            ansible_env.ansible_program("ansible-playbook"),
             str(home / "playbooks" / PLAYBOOK),
             *(word for one in inventories_of(inventories, home) for word in ("-i", one)),
             *options,

@@ -22,6 +22,7 @@ from unhang.act.gate.outcome import FILE_NAME, exit_code
 from unhang.audit.report.gate import render_gate, render_gate_junit
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core import project
+from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import (
     as_typed,
@@ -192,12 +193,12 @@ def answer_host_program(arguments: argparse.Namespace) -> int:
 def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     """(gate.json of a new run, its folder). Raises UserError."""
     home = project.find_project()
-    project.link_pynvml(home)
+    packed_pynvml.link_pynvml(home)
     variables = variables_of(arguments)
     runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder()).absolute()
     folder = runs / run_folder.new_run_id()
     command = [
-        project.ansible_program("ansible-playbook"),
+        ansible_env.ansible_program("ansible-playbook"),
         str(home / "playbooks" / "preprovision.yml"),
     ]
     command += [

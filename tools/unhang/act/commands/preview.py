@@ -22,6 +22,7 @@ from unhang.act.rollout.preview import parse_events, preview_of
 from unhang.act.rollout.preview_table import render_preview
 from unhang.act.rollout.reasons import joined
 from unhang.core import project
+from unhang.core.ansible import ansible_env
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import as_typed, play_into
 from unhang.core.ansible.preview_events import PREVIEW_ENV
@@ -133,7 +134,7 @@ def _refuse_hosts_that_are_gone(folder: Path, new_run: Path) -> None:
 
 
 def _environment(home: Path, results: Path) -> dict[str, str]:
-    callbacks = project.ansible_environment(home, os.environ)["ANSIBLE_CALLBACKS_ENABLED"]
+    callbacks = ansible_env.ansible_environment(home, os.environ)["ANSIBLE_CALLBACKS_ENABLED"]
     return {
         NOT_LATEST_ENV: "1",
         PREVIEW_ENV: str(results),

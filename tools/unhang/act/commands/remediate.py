@@ -28,6 +28,7 @@ from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.undone import undone_of
 from unhang.audit.commands.filters import OPTIONS, add_filters
 from unhang.core import project
+from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.ansible.controllers import is_known_to_be_over
 from unhang.core.ansible.play_process import Played, stopped_once
 from unhang.core.ansible.playbook_command import (
@@ -175,11 +176,11 @@ def run(arguments: argparse.Namespace) -> int:
             f" {arguments.drain or describe_schedulers(plan)}\n"
         )
     home = project.find_project()
-    project.link_pynvml(home)
+    packed_pynvml.link_pynvml(home)
     new_run = (folder.parent.parent if plan.undoes else folder.parent) / run_folder.new_run_id()
     playbook = "rollback.yml" if plan.undoes else "remediate.yml"
     playbook = "end.yml" if arguments.end else playbook
-    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
+    command = [ansible_env.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
     command += [
         word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)
     ]

@@ -9,14 +9,18 @@ import sys
 from pathlib import Path
 
 from unhang.audit.commands import judge
-from unhang.audit.commands.audit_by_slurm import add_slurm_options, check_slurm_options
 from unhang.audit.commands.audit_ways import WAYS, read_nodes
 from unhang.audit.commands.judging_options import add_judging_options, check_judging_options
 from unhang.audit.commands.run_news import report_run
 from unhang.audit.ways.run_deadline import DEADLINE_S
 from unhang.core import project
 from unhang.core.ansible.playbook_command import as_typed
-from unhang.core.commands.common_options import add_examples, add_inventory, add_out
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_inventory,
+    add_out,
+    add_repeatable,
+)
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
 from unhang.core.run.handed_over import handed_over
@@ -56,7 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help=deadline
     )
-    add_slurm_options(parser)
+    parser.add_argument(
+        "--slurm-job",
+        metavar="ID",
+        help="--via slurm: the nodes of this running job (default: $SLURM_JOB_ID, else idle nodes)",
+    )
+    add_repeatable(parser, "--slurm-partition", "NAME", "--via slurm: only nodes of this partition")
     parser.add_argument(
         "--continue",
         dest="go_on",
@@ -119,7 +128,12 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
         raise UserError(
             f"--deadline: expected seconds from more than 0 to a year, found {arguments.deadline:g}"
         )
-    check_slurm_options(arguments)
+    named = [name for name in ("slurm_job", "slurm_partition") if vars(arguments)[name]]
+    if len(named) > 1 or (named and arguments.via != "slurm"):
+        raise UserError(
+            "expected --slurm-job or --slurm-partition, with --via slurm, found"
+            f" --{' and --'.join(named).replace('_', '-')} with --via {arguments.via}"
+        )
     if arguments.via != "files" and arguments.inventory and shutil.which("ssh") is None:
         sys.stderr.write(
             "unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be"

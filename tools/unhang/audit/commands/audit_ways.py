@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import signal
@@ -18,9 +19,9 @@ from unhang.audit.ways.documents import Arrival
 from unhang.audit.ways.files import arrivals_of, check_source, limits
 from unhang.audit.ways.opening import PLAYBOOK, InventoryHost, close_run, drop_run, open_run
 from unhang.audit.ways.run_deadline import close_at_deadline, play_stopped_at, report_cut
-from unhang.audit.ways.ssh_reach import given_options, refusals
+from unhang.audit.ways.ssh_reach import given_options, reach_of, refusals
 from unhang.core import project
-from unhang.core.ansible import run_files
+from unhang.core.ansible import ansible_env, packed_pynvml, run_files
 from unhang.core.ansible.old_python import read_collector
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import (
@@ -35,15 +36,18 @@ from unhang.core.ansible.playbook_command import (
 )
 from unhang.core.commands.counted_nodes import counting
 from unhang.core.errors import UserError
+from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run import run_folder
 from unhang.core.run.documents import READ
 from unhang.core.run.own_runs import is_own, mark_as_own, own_inventories, own_options
+from unhang.core.run.run_input import read_run_input
 from unhang.core.text import counted
 
 WAYS = ("auto", "ansible", "clush", "slurm", "files")
 MANY = 64  # hosts, above which `auto` takes clush
 FEW_ENV, FOUND_MANY = "UNHANG_FEW", '"msg": "unhang-many-hosts '  # of playbooks/audit_few.yml
 COUNTING = re.compile(r"PLAY \[Leave many hosts|$")
+LONGEST_NODES = 120
 NO_DOCUMENT = "no document of this node came"
 
 
@@ -54,10 +58,7 @@ def read_nodes(arguments: argparse.Namespace) -> tuple[Path, bool]:
     if arguments.via == "files":
         return _read_files(arguments, home)
     if arguments.via == "slurm":
-        # it calls this module for the nodes that Slurm cannot read
-        from unhang.audit.commands.audit_by_slurm import read_by_srun
-
-        return read_by_srun(arguments, home), True
+        return _read_by_srun(arguments, home), True
     # this machine
     if arguments.via == "ansible" or (
         arguments.via == "auto" and not arguments.inventory and not arguments.go_on
@@ -111,7 +112,7 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path) -> Path:
         return _read_by_ansible(arguments, home)
     why = f"plain ssh, more than {MANY} hosts" if arguments.via == "auto" else "as asked"
     fanout, place = arguments.forks or FANOUT, topology_file()
-    try:
+    with _asking(arguments, folder, hosts):
         routes = routes_of(place, [host.name for host in hosts]) if place else {}
         through = f", {len(routes)} of them through gateways of {place}" if routes else ""
         sys.stderr.write(
@@ -120,16 +121,58 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path) -> Path:
         )
         sys.stderr.flush()
         asked = Asked(hosts, given, routes, fanout, arguments.deadline)
+        cut = read_by_ssh(folder, asked, read_collector(home))
+    report_cut(folder, cut, arguments.deadline)
+    return folder
+
+
+def _read_by_srun(arguments: argparse.Namespace, home: Path) -> Path:
+    """The nodes of a job or the idle ones, by Slurm's own list where there is no inventory."""
+    from unhang.audit.ways.slurm import read_by_srun
+    from unhang.audit.ways.slurm_nodes import nodes_of
+
+    partitions = arguments.slurm_partition
+    job = arguments.slurm_job or ("" if partitions else os.environ.get("SLURM_JOB_ID", ""))
+    if not arguments.go_on:
+        arguments.inventory = arguments.inventory or [str(home / "inventory" / "slurm")]
+        if (job or partitions) and not arguments.limit:
+            arguments.limit = ",".join(nodes_of(job, partitions))
+    folder = folder_of(arguments)
+    hosts = opened(arguments, home, folder, arguments.ansible)
+    given = given_options(options_of(arguments, folder))
+    with _asking(arguments, folder, hosts):
+        becoming = [host for host in hosts if reach_of(host, given).become]
+        if refused := refusals(becoming, given, arguments.ansible):
+            raise UserError(
+                "--via slurm: expected `sudo -n` as the way to root, found"
+                f" {'; '.join(refused[:3])}; use --via ansible"
+            )
+        where = f"job {job}" if job else "a job on idle nodes"
+        sys.stderr.write(f"unhang: read by srun in {where}: {counted(len(hosts), 'host')}\n")
+        arrived, unread = read_by_srun(
+            folder, hosts, given, read_collector(home), arguments.deadline, job, partitions
+        )
+    say_arrived(arrived)
+    for reason in dict.fromkeys(unread.values()):
+        names = fold_hosts([name for name, why in unread.items() if why == reason])
+        sys.stderr.write(f"unhang: {shortened(names, LONGEST_NODES)} not read: {reason}\n")
+    return folder
+
+
+@contextmanager
+def _asking(
+    arguments: argparse.Namespace, folder: Path, hosts: Sequence[InventoryHost]
+) -> Iterator[None]:
+    """While nodes are read; closes the run at the end."""
+    try:
         with counting(folder):
-            cut = read_by_ssh(folder, asked, read_collector(home))
+            yield
     except KeyboardInterrupt:
         raise UserError(stopped(folder)) from None
     except UserError:  # a value of the inventory that is none
         give_up(arguments, folder, hosts)
         raise
     close_run(folder, hosts, run_files.NOT_ANSWERED)
-    report_cut(folder, cut, arguments.deadline)
-    return folder
 
 
 def options_of(arguments: argparse.Namespace, folder: Path) -> list[str]:
@@ -154,7 +197,7 @@ def _read_by_ansible(
     counting_few: Mapping[str, str] | None = None,
     playbook: str = "audit.yml",
 ) -> Path:
-    project.link_pynvml(home)
+    packed_pynvml.link_pynvml(home)
     folder, more = folder_of(arguments), {**(counting_few or {}), **_going_on(arguments)}
     with (
         _command(arguments, home, playbook, arguments.ansible) as command,
@@ -196,8 +239,11 @@ def _read_files(arguments: argparse.Namespace, home: Path) -> tuple[Path, bool]:
         check_source(source)
     folder, now = folder_of(arguments), run_folder.utc_now()
     together = limits()
+    times = {source: _started(source) or now for source in arguments.ansible}
     arrivals = (
-        (now, arrival) for source in arguments.ansible for arrival in arrivals_of(source, together)
+        (times[source], arrival)
+        for source in arguments.ansible
+        for arrival in arrivals_of(source, together)
     )
     if arguments.inventory or arguments.go_on:
         hosts = opened(arguments, home, folder, [])
@@ -210,15 +256,21 @@ def _read_files(arguments: argparse.Namespace, home: Path) -> tuple[Path, bool]:
             raise UserError(stopped(folder)) from None
         close_run(folder, hosts, NO_DOCUMENT)
     else:
-        arrived = write_run(folder, arrivals, {"started": now, "inventory": None, "limit": None})
+        arrived = _write_run(folder, arrivals, now)
         mark_as_own(folder)
     say_arrived(arrived)
     return folder, not arrived.faults
 
 
-def write_run(
-    folder: Path, arrivals: Iterable[tuple[str, Arrival]], head: Mapping[str, object]
-) -> Arrived:
+def _started(source: str) -> str:
+    """Of a run folder: a document in it that was not read is as old as its run. Raises UserError
+    for a run.json that is none."""
+    folder = Path(source)
+    is_run = (folder / "run.json").is_file()
+    return str(read_run_input(folder).document.get("started") or "") if is_run else ""
+
+
+def _write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], now: str) -> Arrived:
     """A run whose hosts are those that come; where it is stopped before all have come, or none
     comes, nothing is left of it. Raises UserError."""
     run_folder.make_folder(folder)
@@ -230,9 +282,11 @@ def write_run(
             document = {
                 "schema": "unhang/run/1",
                 "id": folder.name,
+                "started": now,
                 "finished": run_folder.utc_now(),
+                "inventory": None,
+                "limit": None,
                 "hosts": list(arrived.hosts),
-                **head,
             }
             run_folder.write_document(folder / "run.json", document)
     except KeyboardInterrupt:
@@ -298,23 +352,21 @@ def _command(
     options, unless others are given."""
     inventories, limit, options = arguments.inventory, arguments.limit, list(more)
     with ExitStack() as stack:
-        command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
+        command = [
+            ansible_env.ansible_program("ansible-playbook"),
+            str(home / "playbooks" / playbook),
+        ]
         if arguments.go_on:
             run = run_folder.read_run(folder_of(arguments))
             inventories = inventories or own_inventories(run.folder)
             if not inventories:
-                found = (
-                    f"found one of documents alone at {as_typed(run.folder)}; give --inventory, or"
-                    " --via slurm for nodes of Slurm"
-                )
+                found = f"found one of documents alone at {as_typed(run.folder)}; give --inventory"
                 raise UserError(f"--continue: expected a run of an inventory, {found}")
             options = [*own_options(run.folder), *options]
             listing = stack.enter_context(
                 tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8")
             )
-            listing.write(
-                f"~^(?:{'|'.join(map(re.escape, vars(arguments).get('only') or unread_hosts(run)))})$\n"  # noqa: E501
-            )
+            listing.write(f"~^(?:{'|'.join(map(re.escape, unread_hosts(run)))})$\n")
             listing.flush()
             words = ["--limit", "@" + listing.name]
         else:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from unhang.audit.commands import audit
 from unhang.core import project
+from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 
@@ -50,7 +51,7 @@ def recorded_fleet(home: Path) -> Path:
             f"expected the recorded fleet at {archive}, found none; next: {project.install_line()}"
         )
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:12]
-    target = project.own_folder(project.links_folder(home).parent) / f"demo-{digest}"
+    target = packed_pynvml.own_folder(ansible_env.links_folder(home).parent) / f"demo-{digest}"
     if not target.is_dir():
         unpacked = Path(tempfile.mkdtemp(prefix=".demo-", dir=target.parent))
         with tarfile.open(archive) as packed:

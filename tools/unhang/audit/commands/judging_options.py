@@ -1,4 +1,4 @@
-"""The options of commands that judge a run: `audit`, `merge` and `judge`."""
+"""The options of commands that judge a run: `audit` and `judge`."""
 
 from __future__ import annotations
 

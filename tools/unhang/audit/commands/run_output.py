@@ -15,7 +15,6 @@ from typing import Any
 from unhang.audit.commands.filters import OPTIONS
 from unhang.audit.report.exports import RENDERERS, render_junit
 from unhang.audit.report.manual_work import with_manual_work
-from unhang.audit.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.audit.report.run import read_run
 from unhang.audit.report.screen import render_screen
 from unhang.audit.report.table import render_table
@@ -176,7 +175,7 @@ def _for_people(
     program = project.program_as_typed()
     here = setting_here(folder, findings, arguments.run)
     setting_of = _with_lists(folder, arguments.run, here)
-    ways, shown = read_by_of(folder), _as_shown(folder, arguments.run)
+    shown = _as_shown(folder, arguments.run)
     if arguments.verbose:
         full = not (to_terminal and sys.stdout.isatty())
         return render_table(
@@ -188,7 +187,6 @@ def _for_people(
             run=shown,
             program=program,
             setting_of=setting_of,
-            read_by=_read_by(ways, 10**9),
         )
     return render_screen(
         findings,
@@ -199,12 +197,7 @@ def _for_people(
         program=program,
         setting_of=setting_of,
         planned=bool(here.run),
-        read_by=_read_by(ways, width),
     )
-
-
-def _read_by(ways: Sequence[ReadBy], longest: int) -> str:
-    return f"read: {read_by_line(ways, longest)}" if ways else ""
 
 
 def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:

@@ -40,7 +40,6 @@ from unhang.audit.report.fleet import (
 )
 from unhang.audit.report.folding import Fold, Unread, fold_findings, fold_unread
 from unhang.audit.report.manual_work import with_manual_work
-from unhang.audit.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.audit.report.run import NodeSummary, never_asked, read_nodes, read_run
 from unhang.audit.report.smoke_results import read_smoke_tests
 from unhang.audit.report.smoke_view import SmokeView, folded, smoke_view
@@ -58,7 +57,7 @@ SCRIPTS = ("model.js", "filter.js", "node.js", "export.js", "page.js")  # one sc
 # hosts
 MOST_SUMMARISED, SUMMARY_PLACE = 12, 80
 FIRMWARE = ("GSP firmware", "VBIOS", "NIC firmware", "BIOS")
-LONGEST_NODES = 400  # characters of the hosts of one way
+LONGEST_NODES = 400  # characters of a list of hosts
 MOST_LINKS = 12  # findings of a node to which its row links
 # characters of folded host names of a large fleet; all other texts are shortened far earlier
 LONGEST_TEXT = 200_000
@@ -107,7 +106,6 @@ def render_html(
         "run_name": run_name,
         "program": program,
         "command_of": command_of,
-        "read_by": read_by_of(run_dir),
     }
     return render_page(
         findings, run, asked, plan=plan, rollout=rollout, smoke=smoke, pasts=pasts, **named
@@ -126,7 +124,6 @@ def render_page(
     rollout: Mapping[str, Any] | None = None,
     smoke: SmokeView | None = None,
     pasts: Mapping[str, Sequence[str]] | None = None,
-    read_by: Sequence[ReadBy] = (),
 ) -> str:
     """The page as text. `findings` and `run` are the objects of findings.json and run.json, `nodes`
     one summary per node file."""
@@ -156,7 +153,7 @@ def render_page(
     ]
     drifts = drift({node.host: node.versions for node in nodes})
     return _page(
-        header=_header(findings.get("run") or {}, run, read_by_line(read_by, LONGEST_NODES)),
+        header=_header(findings.get("run") or {}, run),
         tools=_tools(run.get("controller")),
         run_name=run_name,
         program=visible(program, 300),
@@ -254,9 +251,7 @@ def _command(cause: Mapping[str, Any]) -> str:
     return str(cause["command"])
 
 
-def _header(
-    judged: Mapping[str, Any], run: Mapping[str, Any], read_by: str
-) -> list[tuple[str, str]]:
+def _header(judged: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Data that identifies the run: (label, text)."""
     inventory = run.get("inventory")
     named = ", ".join(
@@ -269,9 +264,7 @@ def _header(
         ("Inventory", named),
         ("Limit", run.get("limit")),
     )
-    return [(label, visible(text, 120)) for label, text in rows if text] + (
-        [("Read", without_secrets(read_by))] if read_by else []
-    )
+    return [(label, visible(text, 120)) for label, text in rows if text]
 
 
 def _end_of_path(path: str) -> str:

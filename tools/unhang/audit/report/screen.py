@@ -34,7 +34,6 @@ from unhang.core.terminal import PIPED_WIDTH
 from unhang.core.text import counted, visible
 
 LINES = 40
-MOST_READ_BY = 3  # lines
 # The meaning of a verdict for the jobs of a node.
 SERVICE = {
     "critical": "keep jobs off now",
@@ -55,7 +54,6 @@ def render_screen(
     program: str = "unhang",
     setting_of: Callable[[Mapping[str, Any]], Setting] = lambda cause: Setting(),
     planned: bool = True,
-    read_by: str = "",
 ) -> str:
     """A findings document as one screen.
 
@@ -66,9 +64,8 @@ def render_screen(
     likewise
     setting_of  cause -> what its command needs to know
     planned     whether a plan can be made of what is shown
-    read_by     how the nodes were read, if not all alike
     """
-    head = _head(findings, width, read_by)
+    head = _head(findings, width)
     foot = _foot(findings, f"{program} {{}} {run}" if run else "", planned, width)
     causes = _with_reasons(findings)
     room = LINES - len(head) - len(foot)
@@ -97,11 +94,10 @@ def _with_reasons(findings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
+def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     verdicts = findings["node_verdicts"]
     nodes = sum(map(len, verdicts.values()))
     lines = [("", part, "dim") for part in wrapped(phrases.judged_by(findings), width)]
-    lines += [("", part, "dim") for part in wrapped(read_by, width)[:MOST_READ_BY] if part]
     described = phrases.node_verdicts(findings) or phrases.NO_NODES
     lines += (
         [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []

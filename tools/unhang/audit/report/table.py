@@ -43,7 +43,6 @@ def render_table(
     run: str = "runs/latest",
     program: str = "unhang",
     setting_of: Callable[[Mapping[str, Any]], Setting] = lambda cause: Setting(),
-    read_by: str = "",
 ) -> str:
     """A findings document as text.
 
@@ -54,14 +53,13 @@ def render_table(
     run       the run folder as the user would type it, for the last line; "" if no command finds it
     program   unhang as the user would type it, likewise
     setting_of  cause -> what its command needs to know
-    read_by   how the nodes were read, if not all alike
     """
     by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
     for finding in findings.get("findings") or []:
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
     parts: list[RenderableType] = [
-        *(Text(line, style="dim") for line in (phrases.judged_by(findings), read_by) if line),
+        *(Text(line, style="dim") for line in [phrases.judged_by(findings)] if line),
         Text(""),
     ]
     by_rule = commands_by_rule(findings)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.rules.examples import example_node
+from unhang.audit.rules.example_nodes import example_node
 from unhang.audit.rules.expression import Kind
 from unhang.audit.rules.kept_rules import keep_rules, kept_rules
 from unhang.audit.rules.rules import Rule, RuleError, compile_rule, node_names

@@ -3,17 +3,26 @@ silently when a deciding fact is removed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.groups import (
+    Ballot,
+    add_votes,
+    compare_all,
+    compare_node,
+    judge_fleet,
+    judge_group,
+    peers_of,
+)
 from unhang.audit.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
 from unhang.audit.rules.rules import Rule, tables_shape
-from unhang.core.run.documents import InvalidNode, to_fragment
+from unhang.core.run.documents import InvalidNode
 from unhang.core.schemas.shapes import fact_shapes
 
 TODAY = "2026-11-20"  # the date on which the examples are judged, for rules that compare dates
-CONTEXT_KEYS = ("policy", "host", "groups", "run_status", "message", "policy_error")
 
 
 @dataclass(frozen=True)
@@ -27,24 +36,6 @@ class Shortfall:
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.example}: expected {self.expected}, found {self.found}"
-
-
-def example_node(fragment: Mapping[str, Any], host: str = "example") -> NodeView:
-    """A fragment {section: fields, policy: …, run_status: …} as a node. Raises InvalidNode with the
-    place of a wrong type."""
-    unknown = [key for key in fragment if key not in CONTEXT_KEYS and key not in fact_shapes()]
-    sections = {
-        key: {"probe": {"status": "ok"}, **value} if isinstance(value, dict) else value
-        for key, value in fragment.items()
-        if key not in CONTEXT_KEYS
-    }
-    status = fragment.get("run_status", "ok")
-    facts = to_fragment(sections) if status == "ok" or sections or unknown else None
-    return NodeView(
-        fragment.get("host", host), tuple(fragment.get("groups", ("gpu",))),
-        fragment.get("policy", {}), status, fragment.get("message", ""),
-        fragment.get("policy_error", ""), facts,
-    )  # fmt: skip
 
 
 def catalogue_view(
@@ -64,8 +55,6 @@ def judge_example(rule: Rule, example: Any, view: CatalogueView) -> str:
     """The verdict on one example: a fragment, or for group and fleet scope a list of fragments."""
     if rule.scope == "node":
         return verdict_of(rule, example, view)
-    from unhang.audit.rules.groups import judge_fragments
-
     return judge_fragments(rule, example, view)
 
 
@@ -194,3 +183,45 @@ def _damage(holder: Any, path: list[str], remove: bool) -> bool:
     else:
         holder[head] = None
     return True
+
+
+def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: CatalogueView) -> str:
+    """The verdict of a group or fleet rule on a list of example nodes."""
+    nodes = [example_node(fragment, f"node{place + 1}") for place, fragment in enumerate(fragments)]
+    ballots: dict[tuple[str, str], Ballot] = {}
+    for node in nodes:
+        name = peers_of(node.groups, node.policy)
+        for one in compare_all(rule, node_world(node, view)):
+            add_votes(
+                ballots.setdefault((name, one.entry), Ballot(name, one.item)), [node.host], one
+            )
+    found = [
+        _verdict_of(rule, node, nodes, ballot, view)
+        for node in nodes
+        for (name, _), ballot in ballots.items()
+        if name == peers_of(node.groups, node.policy)
+    ]
+    if any(ballot.lacking for ballot in ballots.values()):
+        found.append("unknown")
+    return next(
+        (verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found), "skip"
+    )
+
+
+def _verdict_of(
+    rule: Rule,
+    node: NodeView,
+    nodes: Sequence[NodeView],
+    here: Ballot,
+    view: CatalogueView,
+) -> str:
+    if rule.scope == "group":
+        return judge_group(rule, here, node.policy, view).verdict
+    same_as = node.policy.get("same_as")
+    if not same_as:
+        return "skip"
+    there = Ballot(same_as)
+    for other in nodes:
+        if same_as in other.groups:
+            add_votes(there, [other.host], compare_node(rule, node_world(other, view)))
+    return judge_fleet(rule, here, there, node.policy, view, same_as).verdict

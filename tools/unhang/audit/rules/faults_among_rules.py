@@ -8,10 +8,10 @@ from typing import Any
 
 from unhang.audit.rules.clashing_advice import clashing_rules
 from unhang.audit.rules.compiled_catalogue import Catalogue
+from unhang.audit.rules.example_nodes import example_node
 from unhang.audit.rules.examples import (
     TODAY,
     catalogue_view,
-    example_node,
     judge_example,
     verdict_of,
 )

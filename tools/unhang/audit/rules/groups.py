@@ -19,10 +19,8 @@ from unhang.audit.rules.like_things import PART
 from unhang.audit.rules.node_rules import (
     CatalogueView,
     Judged,
-    NodeView,
     cut,
     evidence_of,
-    node_world,
     not_all_read,
     rendered,
     severity_in,
@@ -374,47 +372,3 @@ def add_ballot(ballot: Ballot, other: Ballot, wanted: Collection[str]) -> None:
         if chosen:
             add_votes(ballot, chosen, Compared(key, value))
     ballot.lacking += [(host, judged) for host, judged in other.lacking if host in wanted]
-
-
-def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: CatalogueView) -> str:
-    """The verdict of a group or fleet rule on a list of example nodes."""
-    from unhang.audit.rules.examples import example_node
-
-    nodes = [example_node(fragment, f"node{place + 1}") for place, fragment in enumerate(fragments)]
-    ballots: dict[tuple[str, str], Ballot] = {}
-    for node in nodes:
-        name = peers_of(node.groups, node.policy)
-        for one in compare_all(rule, node_world(node, view)):
-            add_votes(
-                ballots.setdefault((name, one.entry), Ballot(name, one.item)), [node.host], one
-            )
-    found = [
-        _verdict_of(rule, node, nodes, ballot, view)
-        for node in nodes
-        for (name, _), ballot in ballots.items()
-        if name == peers_of(node.groups, node.policy)
-    ]
-    if any(ballot.lacking for ballot in ballots.values()):
-        found.append("unknown")
-    return next(
-        (verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found), "skip"
-    )
-
-
-def _verdict_of(
-    rule: Rule,
-    node: NodeView,
-    nodes: Sequence[NodeView],
-    here: Ballot,
-    view: CatalogueView,
-) -> str:
-    if rule.scope == "group":
-        return judge_group(rule, here, node.policy, view).verdict
-    same_as = node.policy.get("same_as")
-    if not same_as:
-        return "skip"
-    there = Ballot(same_as)
-    for other in nodes:
-        if same_as in other.groups:
-            add_votes(there, [other.host], compare_node(rule, node_world(other, view)))
-    return judge_fleet(rule, here, there, node.policy, view, same_as).verdict

@@ -121,9 +121,9 @@ def why_null(sections: Any, path: str) -> Unknown:
         return Unknown("absent", path, "absent", "the table has no such field")
     section = getattr(sections, name, None)
     probe = getattr(section, "probe", None)
-    rows = (getattr(probe, "unread", None) or ()) if probe is not None else ()
+    status, error, rows = (getattr(probe, part, None) for part in ("status", "error", "unread"))
     fields = _fields_above(section, inside) if rows else ()
-    for row in rows:
+    for row in rows or ():
         if row.field in fields:
             return Unknown(
                 "absent" if row.status == "absent" else "unread",
@@ -131,12 +131,10 @@ def why_null(sections: Any, path: str) -> Unknown:
                 row.status or "error",
                 row.reason or "",
             )
-    if probe is not None and probe.status == "absent":
-        return Unknown("absent", path, "absent", probe.error or f"the node has no {name}")
-    if probe is not None and probe.status not in ("ok", None):
-        return Unknown(
-            "unread", path, probe.status, probe.error or f"section {name}: {probe.status}"
-        )
+    if status == "absent":
+        return Unknown("absent", path, "absent", error or f"the node has no {name}")
+    if status not in ("ok", None):
+        return Unknown("unread", path, status, error or f"section {name}: {status}")
     meaning = _meaning_of_null(path)
     if meaning is not None:
         return Unknown("absent", path, "absent", meaning)

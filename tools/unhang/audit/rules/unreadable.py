@@ -74,26 +74,23 @@ def without_silent_parts(sections: Any, found: Iterable[Any]) -> Any:
     else, with a row of its section that says why. What is given stays as it is."""
     for one in found:
         for path in one.value["paths"] if isinstance(one, Fact) else ():
-            section, _, inside = path.partition(".")
-            list_name, _, key = inside[:-1].partition("[")
-            own = copy(getattr(sections, section))
-            items = [
-                _named_only(item) if item is not None and key in (str(at), "*") else item
-                for at, item in enumerate(getattr(own, list_name) or ())
-            ]
-            setattr(own, list_name, items)
+            section, list_name, key = re.split(r"[.\[]", path[:-1], maxsplit=2)
+            sections, own = copy(sections), copy(getattr(sections, section))
+            setattr(sections, section, own)
+            items = enumerate(getattr(own, list_name) or ())
+            named = (_named_only(item) if key in (str(at), "*") else item for at, item in items)
+            setattr(own, list_name, [*named])
             own.probe = copy(own.probe)
             row = copy(own.probe.unread[0])
-            row.field, row.status, row.reason = inside, "error", one.value["because"]
+            row.field, row.status = path.partition(".")[2], "error"
+            row.reason = one.value["because"]
             own.probe.unread = [*own.probe.unread, row]
-            sections = copy(sections)
-            setattr(sections, section, own)
     return sections
 
 
 def _named_only(item: Any) -> Any:
     own = copy(item)
-    for name in getattr(own, "__struct_fields__", None) or vars(own):
+    for name in getattr(own, "__struct_fields__", None) or vars(own) if own else ():
         if name not in _KEPT:
             setattr(own, name, None)
     return own

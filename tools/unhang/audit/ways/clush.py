@@ -21,7 +21,7 @@ from unhang.audit.ways.run_deadline import straggler
 from unhang.audit.ways.ssh_reach import SshReach, reach_of
 from unhang.audit.ways.starter import BEGUN_LINE, KEPT, SENT, WANTED, WANTED_LINE, start_command
 from unhang.core.ansible.answer import ANSWER_LIMIT_CHARS, NodeAnswer, read_facts
-from unhang.core.ansible.old_python import is_missing
+from unhang.core.ansible.old_python import without_answer
 from unhang.core.ansible.printable_text import clean
 from unhang.core.ansible.run_files import node_document, write_node
 
@@ -196,21 +196,7 @@ def _answer(out: str, errors: str, code: int, interpreter: str) -> NodeAnswer:
     begin = 0 if out.startswith("{") else out.rfind("\n{") + 1
     if code == 0 or (begin or out.startswith("{")):
         return read_facts(out[begin:].strip(), out)
-    if is_missing(out, errors, interpreter):
-        return NodeAnswer(
-            "failed",
-            message=(
-                f"expected Python at {interpreter}, found none on the node; install python3 or set"
-                " ansible_python_interpreter"
-            ),
-        )
-    last = [line for line in errors.splitlines() if line.strip()][-1:]
-    return NodeAnswer(
-        "failed",
-        message=clean(
-            f"the collector ended without an answer: {last[0] if last else f'exit code {code}'}"
-        ),
-    )
+    return without_answer(out, errors, interpreter, f"exit code {code}")
 
 
 class _SshClient(ExecClient):

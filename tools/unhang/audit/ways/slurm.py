@@ -1,15 +1,18 @@
-"""Reads nodes by srun, many at once: Slurm's own tree starts the collector in a job that is there
-or in one of our own; each answer is checked as it comes."""
+"""Reads nodes by one srun, which starts the collector on all of them: the number that srun puts
+before each line says which node sent it, and each answer is checked as it ends."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
+import os
+import re
+import select
+import shlex
+import subprocess
 import tempfile
 import time
-from collections import Counter
+import zlib
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,252 +20,213 @@ from unhang.audit.ways.arrivals import Arrived, write_arrivals
 from unhang.audit.ways.documents import Arrival
 from unhang.audit.ways.opening import InventoryHost
 from unhang.audit.ways.run_deadline import straggler
-from unhang.audit.ways.slurm_nodes import (
-    all_nodes,
-    allocated,
-    broadcast,
-    job_nodes,
-    partitions_of,
-    slurm_variables,
-    why_not_idle,
-)
-from unhang.audit.ways.slurm_step import Step, TaskOutput, run_step
-from unhang.audit.ways.slurm_task import STDIN, WANTED, task_words, unpack_answer
-from unhang.audit.ways.ssh_reach import SshReach, reach_of
+from unhang.audit.ways.slurm_nodes import GRANT_S, slurm_variables, srun_options
+from unhang.audit.ways.ssh_reach import reach_of
 from unhang.core.ansible.answer import ANSWER_LIMIT_CHARS, NodeAnswer, read_facts
-from unhang.core.ansible.old_python import collector_arguments, is_missing
+from unhang.core.ansible.old_python import run_collector, without_answer
 from unhang.core.ansible.printable_text import clean
 from unhang.core.ansible.run_files import node_document
-from unhang.core.errors import UserError
-from unhang.core.strict_json import NotStrict
+from unhang.core.child_processes import die_with_parent, end_process
+from unhang.core.nodeset import expand_limit
 
 START_S = 30  # for srun to start its tasks
-FOLDER = "/tmp"  # noqa: S108 -- on the nodes; the name in it cannot be foreseen, sbcast replaces no file, and the content is compared before it is used
+END_S = 5  # for srun to end after its last task
+CHUNK = 1 << 16
+# A dead node must not end the step: --no-kill for one that fails meanwhile, --kill-on-bad-exit=0
+# and --wait=0 for a task that fails or ends before others.
+SRUN = [
+    *("srun", "--label", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--input=all"),
+    *("--ntasks-per-node=1", "--distribution=arbitrary", "--mpi=none", "--propagate=NONE"),
+    "--chdir=/",
+]
+# slurmstepd cuts a line of more than 1,024 bytes, and srun labels each part of it.
+LABELLED = re.compile(rb" *(\d{1,7}): (.*)", re.DOTALL)
+END = re.compile(rb"~ (\d{1,3})")
+NOT_STARTED = re.compile(r" failed on node (\S+): (.*)")
+ENDED = re.compile(r"(\S+): tasks? [\d,-]+: (.*)")
 
 
 @dataclass
-class SlurmReading:
-    """refused: {host: why Slurm did not read it}, for another way; jobs: {number: hosts that were
-    asked in it}; denied: sections with values that need root; arrived: what write_arrivals said.
-    """
+class _Task:
+    """parts: of lines that the node sent; code: the collector's, None before its end."""
 
-    refused: dict[str, str] = field(default_factory=dict)
-    jobs: dict[str, list[str]] = field(default_factory=dict)
-    denied: set[str] = field(default_factory=set)
-    arrived: Arrived = field(default_factory=Arrived)
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    code: int | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """It sent more than an answer may have."""
+        return self.size > ANSWER_LIMIT_CHARS
+
+    def take(self, part: bytes) -> None:
+        """A part of a line, or the mark of the end."""
+        self.size += len(part) + 1
+        if end := END.fullmatch(part):
+            self.code = int(end[1])
+        elif not self.is_cut:
+            self.parts.append(part)
 
 
-def read_by_slurm(
+@dataclass(frozen=True)
+class _Asked:
+    """What one srun does. command: for each node's shell; options: of srun."""
+
+    command: str
+    interpreter: str
+    timeout_s: int
+    options: tuple[str, ...]
+
+
+def read_by_srun(
     run: Path, hosts: Sequence[InventoryHost], given: Mapping[str, str], collector: bytes,
-    deadline_s: float, job: str = "",
-    partitions: Sequence[str] = (),
-) -> SlurmReading:  # fmt: skip
-    """Writes a record of each host that srun could start on. given: options of the command line,
-    for become; deadline_s: of the whole reading; job: whose nodes to use, else idle ones, of these
-    partitions where some are named. Raises UserError, OSError."""
-    reading = _Reading(hosts, given, collector, deadline_s)
-    arrivals = reading.in_job(job) if job else reading.in_partitions(partitions)
-    meant = {host.name: host.meant for host in hosts}
-    with closing(arrivals):
-        reading.result.arrived = write_arrivals(run, meant, (("", arrival) for arrival in arrivals))
-    return reading.result
+    deadline_s: float, job: str, partitions: Sequence[str],
+) -> tuple[Arrived, dict[str, str]]:  # fmt: skip
+    """Writes a record of each host, and returns what write_arrivals says and {host: why Slurm did
+    not read it}. given: options of the command line, for become; job: whose nodes to use, else idle
+    ones, of these partitions if some are named. Raises UserError, OSError."""
+    options, refused = srun_options([host.name for host in hosts], job, partitions)
+    reading = _Reading(collector, deadline_s, time.monotonic() + deadline_s, refused)
+    alike: dict[_Asked, list[str]] = {}
+    for host in hosts:
+        reach = reach_of(host, given)
+        command = f"{shlex.join(reach.become)} {run_collector(reach.interpreter, reach.options)}"
+        if host.name in options:
+            key = _Asked(command, reach.interpreter, reach.timeout_s, options[host.name])
+            alike.setdefault(key, []).append(host.name)
+    with closing(reading.arrivals(alike)) as arrivals:
+        meant = {host.name: host.meant for host in hosts}
+        arrived = write_arrivals(run, meant, (("", arrival) for arrival in arrivals))
+    return arrived, refused
 
 
+@dataclass
 class _Reading:
-    def __init__(
-        self,
-        hosts: Sequence[InventoryHost],
-        given: Mapping[str, str],
-        collector: bytes,
-        deadline_s: float,
-    ) -> None:
-        self.deadline_s, self.until = deadline_s, time.monotonic() + deadline_s
-        self.reaches: dict[str, SshReach] = {host.name: reach_of(host, given) for host in hosts}
-        self.collector, self.digest = collector, hashlib.sha256(collector).hexdigest()
-        self.result = SlurmReading()
+    collector: bytes
+    deadline_s: float
+    until: float
+    refused: dict[str, str]
 
-    def in_job(self, job: str) -> Generator[Arrival]:
-        """Answers of the hosts that are nodes of this job."""
-        names, partly = job_nodes(job)
-        there = set(names)
-        whole = [name for name in self.reaches if name in there and name not in partly]
-        self.result.refused |= {
-            name: partly.get(name, f"no node of job {job}")
-            for name in self.reaches
-            if name not in whole
-        }
-        yield from self._asked(job, whole, len(names))
-
-    def in_partitions(self, partitions: Sequence[str]) -> Generator[Arrival]:
-        """Answers of the hosts that are idle, one allocation after the other: the partition that
-        has most of them first."""
-        known = {node.name: node for node in all_nodes()}
-        for name in self.reaches:
-            self.result.refused[name] = (
-                why_not_idle(known[name]) if name in known else "no node of Slurm"
-            )
-        left = {
-            name: partitions_of(known[name]) for name, why in self.result.refused.items() if not why
-        }
-        tried: set[str] = set()
-        while left and time.monotonic() < self.until:
-            counts = Counter(
-                one
-                for row in left.values()
-                for one in row
-                if one not in tried and (not partitions or one in partitions)
-            )
-            if not counts:
-                break
-            partition = counts.most_common(1)[0][0]
-            tried.add(partition)
-            members = [name for name, row in left.items() if partition in row]
-            is_granted = yield from self._in_partition(partition, members)
-            left = {
-                name: row for name, row in left.items() if not is_granted or name not in members
-            }
-        self.result.refused |= {
-            name: (
-                self.result.refused[name]
-                or "in no partition that was asked for, or past the deadline"
-            )
-            for name in left
-        }
-
-    def _in_partition(
-        self, partition: str, members: Sequence[str]
-    ) -> Generator[Arrival, None, bool]:
-        """Answers of nodes that are idle, in a job of our own, and whether Slurm gave one; if not,
-        they stay refused."""
-        minutes = 2 + 2 * (max(self.reaches[name].timeout_s for name in members) + START_S) // 60
-        try:
-            with allocated(members, partition, minutes) as job:
-                for name in members:
-                    del self.result.refused[name]
-                yield from self._asked(job, members, len(members))
-        except UserError as problem:
-            self.result.refused |= dict.fromkeys(members, str(problem))
-            return False
-        return True
-
-    def _asked(self, job: str, names: Sequence[str], nodes: int) -> Generator[Arrival]:
-        """nodes: of the job. Hosts that are read alike are asked by one srun."""
-        self.result.jobs[job] = list(names)
-        alike: dict[tuple[object, ...], list[str]] = {}
-        for name in names:
-            reach = self.reaches[name]
-            alike.setdefault(
-                (
-                    reach.become,
-                    reach.interpreter,
-                    tuple(collector_arguments(reach.options)),
-                    reach.timeout_s,
-                ),
-                [],
-            ).append(name)
-        place = STDIN
-        if len(names) == nodes:  # else the file would stay on nodes that are not asked
-            place = f"{FOLDER}/unhang-collect-{secrets.token_hex(16)}.pyz"
-            with tempfile.NamedTemporaryFile(prefix="unhang-sbcast-") as source:
-                source.write(self.collector)
-                source.flush()
-                broadcast(job, source.name, place)
-        for members in alike.values():
-            wanted: list[str] = []
-            yield from self._step(job, members, place, wanted)
-            # sbcast's file is missing there, or srun ended their tasks because it could not start
-            # another
-            if wanted:
-                yield from self._step(job, wanted, STDIN, None)
-
-    def _step(
-        self, job: str, names: Sequence[str], place: str, wanted: list[str] | None
-    ) -> Generator[Arrival]:
-        """wanted: takes the hosts that are to be asked again, with the collector on standard input;
-        None where no host is."""
-        reach = self.reaches[names[0]]
-        words = task_words(
-            reach.interpreter, reach.become, self.digest, place, collector_arguments(reach.options)
-        )
-        limit_s = min(reach.timeout_s + START_S, self.until - time.monotonic())
-        step = Step(
-            job, names, words, slurm_variables(), self.collector if place == STDIN else b"", limit_s
-        )
-        with closing(run_step(step)) as ends:
-            for name, output in ends:
-                if wanted is not None and (
-                    output.aborted or (output.ended and output.ended[0] == WANTED)
-                ):
-                    wanted.append(name)
-                elif not output.started and not output.timed_out:
-                    self.result.refused[name] = clean(
-                        f"srun could not start there: {output.srun}", 300
-                    )
-                    self.result.jobs[job].remove(name)
-                elif output.timed_out and time.monotonic() > self.until and not output.pieces:
-                    yield self._arrival(name, straggler(self.deadline_s, True))
+    def arrivals(self, alike: Mapping[_Asked, Sequence[str]]) -> Generator[Arrival]:
+        """Hosts that are read alike are asked by one srun."""
+        for asked, names in alike.items():
+            for name, answer in self._answers(asked, names):
+                place = f"srun's answer of {name}"
+                if answer.status == "invalid":
+                    yield Arrival(place, name, fault=answer.message or "", raw=answer.raw or "")
                 else:
-                    yield self._arrival(name, _answer(output, reach.interpreter, reach.timeout_s))
+                    known = (answer.status, answer.message, answer.facts)
+                    yield Arrival(place, name, node_document(name, [], {}, *known))
+        for name, why in self.refused.items():
+            message = f"not read: {why}"
+            yield Arrival("", name, node_document(name, [], {}, "unreachable", message, None))
 
-    def _arrival(self, name: str, answer: NodeAnswer) -> Arrival:
-        place = f"srun's answer of {name}"
-        if answer.status == "invalid":
-            return Arrival(place, name, fault=answer.message or "", raw=answer.raw or "")
-        sections = answer.facts["sections"] if answer.facts else {}
-        self.result.denied |= {
-            clean(part, 40) for part, section in sections.items() if _is_denied(section["probe"])
+    def _answers(
+        self, asked: _Asked, names: Sequence[str], is_first: bool = True
+    ) -> Generator[tuple[str, NodeAnswer]]:
+        """Each answer as its task ends, then what became of the other nodes."""
+        if time.monotonic() >= self.until:
+            yield from ((name, straggler(self.deadline_s, False)) for name in names)
+            return
+        left, said = dict(enumerate(_Task() for _ in names)), list[str]()
+        limit = min(self.until, time.monotonic() + GRANT_S + START_S + asked.timeout_s)
+        held = b""
+        with tempfile.TemporaryDirectory(prefix="unhang-srun-") as folder:
+            srun = self._start(asked, names, Path(folder))
+            assert srun.stdout is not None
+            try:
+                while left and (wait_s := limit - time.monotonic()) > 0:
+                    if not select.select([srun.stdout], [], [], wait_s)[0]:
+                        break
+                    if not (data := os.read(srun.stdout.fileno(), CHUNK)):
+                        break
+                    *lines, held = (held + data).split(b"\n")
+                    for line in lines:
+                        found = LABELLED.fullmatch(line)
+                        task = left.get(int(found[1])) if found else None
+                        if found and task:
+                            limit = min(limit, time.monotonic() + START_S + asked.timeout_s)
+                            task.take(found[2])
+                            if task.is_cut or task.code is not None:
+                                del left[int(found[1])]
+                                yield names[int(found[1])], _answer(task, asked, "")
+                        elif not found and line.strip():
+                            said.append(line.decode("utf-8", "replace").strip())
+                timed_out = bool(left) and time.monotonic() >= limit
+            finally:
+                _stop(srun, not left)
+        yield from self._rest(asked, {names[n]: left[n] for n in left}, said, timed_out, is_first)
+
+    def _rest(
+        self, asked: _Asked, left: Mapping[str, _Task], said: Sequence[str], timed_out: bool,
+        is_first: bool,
+    ) -> Generator[tuple[str, NodeAnswer]]:  # fmt: skip
+        """Nodes without the mark of an end. If srun cannot start one task it ends the others, which
+        are asked once more. said: srun's own words."""
+        dead = {found[1]: found[2] for line in said if (found := NOT_STARTED.search(line))}
+        ended = {
+            name: found[2]
+            for line in said
+            if (found := ENDED.search(line))
+            for name in expand_limit(found[1])
         }
-        return Arrival(
-            place, name, node_document(name, [], {}, answer.status, answer.message, answer.facts)
-        )
+        words = [line.removeprefix("srun: ").removeprefix("error: ") for line in said[-2:]]
+        last = "; ".join(words) or "it printed nothing"
+        again = []
+        for name, task in left.items():
+            if dead and is_first and name not in dead:
+                again.append(name)
+            elif name in dead or not (timed_out or task.parts or name in ended):
+                why = f"srun could not start there: {dead.get(name, last)}"
+                self.refused[name] = clean(why, 300)
+            elif timed_out and time.monotonic() >= self.until:
+                yield name, straggler(self.deadline_s, True)
+            else:
+                why = f"no answer within {asked.timeout_s} s" if timed_out else ""
+                yield name, _answer(task, asked, ended.get(name, last), why)
+        if again:
+            yield from self._answers(asked, again, is_first=False)
+
+    def _start(self, asked: _Asked, names: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+        """srun, with the collector on the standard input of every task. Tasks go to nodes in the
+        order of SLURM_HOSTFILE, so no node can send a line in another's name."""
+        (folder / "hosts").write_text("".join(f"{name}\n" for name in names))
+        (folder / "collector").write_bytes(zlib.compress(self.collector))
+        count, minutes = len(names), 2 + 2 * (asked.timeout_s + START_S) // 60
+        argv = [*SRUN, f"--nodes={count}", f"--ntasks={count}", f"--time={minutes}"]
+        # no mark of a collector that was killed, as those are of a step that srun ends
+        end = "code=$?; [ $code -gt 127 ] || printf '\\n~ %d\\n' $code"
+        command = f"{{ {asked.command}; }} 2>&1; {end}"
+        with (folder / "collector").open("rb") as stdin:
+            return subprocess.Popen(
+                [*argv, *asked.options, "/bin/sh", "-c", command],
+                stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**slurm_variables(), "SLURM_HOSTFILE": str(folder / "hosts")},
+                preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
+            )  # fmt: skip
 
 
-def _is_denied(probe: Mapping[str, object]) -> bool:
-    rows = probe.get("unread")
-    return probe["status"] == "denied" or any(
-        isinstance(row, dict) and row.get("status") == "denied"
-        for row in (rows if isinstance(rows, list) else [])
-    )
+def _stop(srun: subprocess.Popen[bytes], is_done: bool) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        srun.wait(END_S if is_done else 0)
+    if srun.poll() is None:
+        srun.terminate()
+    if srun.stdout:
+        srun.stdout.close()  # srun does not end while it waits to write
+    end_process(srun)
 
 
-def _answer(output: TaskOutput, interpreter: str, timeout_s: int) -> NodeAnswer:
-    """What the end of a task means, in the words of the other ways."""
-    if output.is_cut:
+def _answer(task: _Task, asked: _Asked, otherwise: str, timeout: str = "") -> NodeAnswer:
+    """What a task sent, in the words of the other ways. otherwise: why it ended, if it did not say
+    so itself; timeout: that it did not end."""
+    if task.is_cut:
         return read_facts(None, " " * (ANSWER_LIMIT_CHARS + 1))
-    last = [line for line in f"{output.noise}\n{output.errors}".splitlines() if line.strip()][-1:]
-    if output.ended is None:
-        if output.pieces:
-            half = (
-                f"expected a whole answer, found {sum(map(len, output.pieces))} characters of one:"
-                f" {output.srun}"
-            )
-            return NodeAnswer("invalid", message=clean(half), raw="".join(output.pieces))
-        if output.timed_out:
-            return NodeAnswer("timeout", message=f"no answer within {timeout_s} s")
-        if is_missing(output.noise, output.errors, interpreter):
-            return NodeAnswer(
-                "failed",
-                message=(
-                    f"expected Python at {interpreter}, found none on the node; install python3 or"
-                    " set ansible_python_interpreter"
-                ),
-            )
-        return NodeAnswer(
-            "failed",
-            message=clean(
-                f"the collector ended without an answer: {last[0] if last else output.srun}"
-            ),
-        )
-    code, expected_chars = output.ended
-    try:
-        text = unpack_answer(output.pieces, expected_chars)
-    except NotStrict as problem:
-        return NodeAnswer("invalid", message=clean(problem), raw="".join(output.pieces))
-    if text.strip() or code == 0:
-        return read_facts(text.strip(), text)
-    return NodeAnswer(
-        "failed",
-        message=clean(
-            f"the collector ended without an answer: {last[0] if last else f'exit code {code}'}"
-        ),
-    )
+    begin = next((at for at, part in enumerate(task.parts) if part.startswith(b"{")), None)
+    if begin is not None:
+        text = b"".join(task.parts[begin:]).decode("utf-8", "replace")
+        return read_facts(text, text)
+    if timeout:
+        return NodeAnswer("timeout", message=timeout)
+    noise = b"\n".join(task.parts).decode("utf-8", "replace")
+    return without_answer("", noise, asked.interpreter, otherwise or f"exit code {task.code}")

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang.core.ansible.answer import NodeAnswer
+from unhang.core.ansible.printable_text import clean
 from unhang.core.project import checkout_of
 
 OLDEST_FOR_STARTER = (3, 0)  # from there on the collector itself says what it needs
@@ -23,19 +25,17 @@ VERSION_LINE = re.compile(r"^unhang-python ([0-9]+)\.([0-9]+)$", re.MULTILINE)
 NOT_FOUND = re.compile(r"(?:No such file or directory|not found)")
 ASK_VERSION = 'import sys; print("unhang-python %d.%d" % sys.version_info[:2])'
 
-# The collector arrives on standard input, lies in a file of the caller's own for as long as it
-# runs, and is gone afterwards.
+# The collector arrives packed on standard input, lies in a file without a name for as long as it
+# runs, and is gone afterwards, also when it is killed.
 RUN_COLLECTOR = """
-import os, subprocess, sys, tempfile
-handle, path = tempfile.mkstemp(prefix="unhang-collect-", suffix=".pyz")
-try:
-    with os.fdopen(handle, "wb") as target:
-        target.write(sys.stdin.buffer.read())
-    code = subprocess.call([sys.executable, "-I", "-S", path] + sys.argv[1:], stdin=subprocess.DEVNULL)
-finally:
-    os.unlink(path)
-sys.exit(code)
-"""  # noqa: E501
+import os, subprocess, sys, tempfile, zlib
+with tempfile.TemporaryFile() as own:
+    own.write(zlib.decompress(sys.stdin.buffer.read()))
+    own.flush()
+    path = "/proc/%d/fd/%d" % (os.getpid(), own.fileno())
+    argv = [sys.executable, "-I", "-S", path] + sys.argv[1:]
+    sys.exit(subprocess.call(argv, stdin=subprocess.DEVNULL))
+"""
 
 
 def ask_version(interpreter: str) -> str:
@@ -57,9 +57,22 @@ def is_missing(stdout: str, stderr: str, interpreter: str) -> bool:
     )
 
 
+def without_answer(stdout: str, stderr: str, interpreter: str, otherwise: str) -> NodeAnswer:
+    """Of a collector that printed no document. otherwise: why, if standard error says nothing."""
+    if is_missing(stdout, stderr, interpreter):
+        why = (
+            f"expected Python at {interpreter}, found none on the node; install python3 or set"
+            " ansible_python_interpreter"
+        )
+    else:
+        last = [line for line in stderr.splitlines() if line.strip()][-1:] or [otherwise]
+        why = f"the collector ended without an answer: {last[0]}"
+    return NodeAnswer("failed", message=clean(why))
+
+
 def run_collector(interpreter: str, options: Mapping[str, Any]) -> str:
-    """The command line that runs the collector that it gets on standard input, and prints its
-    document. options: as the module takes them."""
+    """The command line that runs the collector that it gets on standard input, packed by zlib, and
+    prints its document. options: as the module takes them."""
     argv = [interpreter, "-I", "-S", "-c", RUN_COLLECTOR, *collector_arguments(options)]
     return " ".join(shlex.quote(word) for word in argv)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from unhang.core import project
-from unhang.core.ansible import run_files
+from unhang.core.ansible import ansible_env, run_files
 from unhang.core.ansible.play_process import Played, play
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
@@ -116,13 +116,13 @@ def play_into(
 
     on_line: called for each line of Ansible's output as it comes. more: for its environment.
     """
-    if left_out := project.settings_left_out(os.environ):
+    if left_out := ansible_env.settings_left_out(os.environ):
         sys.stderr.write(
             "unhang: not taken over, since an audit could not be relied on under them:"
             f" {', '.join(left_out)}\n"
         )
         sys.stderr.flush()
-    environment = project.ansible_environment(home, os.environ)
+    environment = ansible_env.ansible_environment(home, os.environ)
     environment |= {
         run_files.NEW_RUN_ENV: str(folder),
         "UNHANG_JUDGE": "0",

@@ -44,17 +44,19 @@ def read_slurm(command: Sequence[str], timeout_s: float) -> tuple[list[SlurmNode
     """(nodes, topology as scontrol prints it). command: scontrol, or what runs it somewhere else.
     Raises UserError."""
     try:
-        return _nodes(command, timeout_s), _output([*command, "-o", "show", "topology"], timeout_s)
+        return _nodes(command, timeout_s), slurm_output(
+            [*command, "-o", "show", "topology"], timeout_s
+        )
     except ValueError as problem:
         raise UserError(f"Slurm's nodes cannot be read: {problem}") from None
 
 
 def _nodes(command: Sequence[str], timeout_s: float) -> list[SlurmNode]:
-    if "--json" in _output([*command, "--help"], timeout_s):
+    if "--json" in slurm_output([*command, "--help"], timeout_s):
         # built without JSON, which it notices only when it is asked for some
         with contextlib.suppress(UserError):
-            return parse_nodes_json(_output([*command, "--json", "show", "nodes"], timeout_s))
-    nodes = parse_nodes(_output([*command, "-o", "show", "nodes"], timeout_s))
+            return parse_nodes_json(slurm_output([*command, "--json", "show", "nodes"], timeout_s))
+    nodes = parse_nodes(slurm_output([*command, "-o", "show", "nodes"], timeout_s))
     if not command[-1].endswith("scontrol"):
         raise UserError(
             "command: expected one that ends in scontrol, with a sinfo beside it that this Slurm"
@@ -68,13 +70,13 @@ def _nodes(command: Sequence[str], timeout_s: float) -> list[SlurmNode]:
         "--Node",
         "--format=%N",
     ]
-    listed = set(_output(sinfo, timeout_s).split())
+    listed = set(slurm_output(sinfo, timeout_s).split())
     # of no partition, or none at all
     for name in [
         node.name for node in nodes if node.name not in listed and DOES_NOT_EXIST not in node.states
     ]:
         check_names([name])
-        if not _output(
+        if not slurm_output(
             [*command, "-o", "show", "node", name], timeout_s, f"NodeName={name} "
         ).startswith(f"NodeName={name} "):
             raise UserError(
@@ -84,7 +86,7 @@ def _nodes(command: Sequence[str], timeout_s: float) -> list[SlurmNode]:
     return nodes
 
 
-def _output(argv: Sequence[str], timeout_s: float, expected: str = "") -> str:
+def slurm_output(argv: Sequence[str], timeout_s: float, expected: str = "") -> str:
     """Standard output; where something is expected of a node alone, "" for a node that is not
     known."""
     passed = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}

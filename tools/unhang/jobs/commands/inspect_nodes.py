@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core import project
+from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.ansible.play_process import play
 from unhang.core.ansible.playbook_command import inventories_of, limit_arguments, why_no_run
 from unhang.core.commands.counted_nodes import counting
@@ -32,7 +33,7 @@ def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> li
             " node to node; a job is named by --slurm-job"
         )
     home = project.find_project()
-    project.link_pynvml(home)
+    packed_pynvml.link_pynvml(home)
     inventories = (
         [",".join(expand_hosts(arguments.hosts)) + ","]
         if arguments.hosts
@@ -43,7 +44,7 @@ def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> li
         limit_arguments(arguments.limit) as limit,
     ):
         command = [
-            project.ansible_program("ansible-playbook"),
+            ansible_env.ansible_program("ansible-playbook"),
             str(home / "playbooks" / "inspect.yml"),
             *limit,
             "--forks",
@@ -70,7 +71,7 @@ def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> li
 
 
 def _environment(home: Path) -> dict[str, str]:
-    found = project.ansible_environment(home, os.environ)
+    found = ansible_env.ansible_environment(home, os.environ)
     return {
         **found,
         "ANSIBLE_LOCALHOST_WARNING": "False",

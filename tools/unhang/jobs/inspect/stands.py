@@ -63,10 +63,9 @@ def busy_word(look: RankLook | None) -> str | None:
 
 
 def is_at_rest(look: RankLook) -> bool:
-    """Whether a rank slept without a break and none of its threads and children did anything."""
-    took = sum(child["took_s"] for child in look.children)
-    moves = look.signs or look.arrives or look.log_grew or look.moved
-    return look.waited and (look.cpu or 0) + took < RESTING_CORES and not moves
+    """Whether a rank slept without a break, and none of its threads and children did anything."""
+    moves = busy_word(look) or look.log_grew
+    return look.waited and not moves and (look.cpu or 0) < RESTING_CORES
 
 
 def may_work(look: RankLook | None) -> bool:
@@ -141,9 +140,9 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
 
 def stands_words(look: RankLook) -> str:
     """sleeps in step (train.py:88) and waits in recv for 10.0.0.7:443."""
-    state = "runs" if _runs(look) else "sleeps"
-    if look.state not in "SIR":
-        state = f"is in state {look.state}" if look.states else "was not looked at in /proc"
+    state = f"is in state {look.state}" if look.states else "was not looked at in /proc"
+    if look.state in "SIR":
+        state = "runs" if _runs(look) else "sleeps"
     stuck = [child for child in look.children if child["state"] == "D"]
     below = (
         f"; {len(stuck)} of its workers hang in the kernel (state D, in"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 from judge_cases import OK, sections
 
-from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.examples import catalogue_view
 from unhang.audit.rules.expression import ExpressionError, compile_expression, compile_template
 from unhang.audit.rules.node_rules import node_world
 from unhang.audit.rules.rules import node_names

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from judge_cases import rule
 
-from unhang.audit.rules.examples import catalogue_view, example_node
-from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.examples import catalogue_view, judge_fragments
 from unhang.audit.rules.node_rules import judge_rule, node_world
 from unhang.audit.rules.rules import compile_rule
 

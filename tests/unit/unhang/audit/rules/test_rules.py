@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from judge_cases import OK, rule, sections
 
-from unhang.audit.rules.examples import catalogue_view, check_examples, example_node, verdict_of
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.examples import catalogue_view, check_examples, verdict_of
 from unhang.audit.rules.node_rules import finding_texts, judge_rule, node_world
 from unhang.audit.rules.rules import RuleError, compile_rule
 

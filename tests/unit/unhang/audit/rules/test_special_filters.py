@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.example_nodes import example_node
+from unhang.audit.rules.examples import catalogue_view
 from unhang.audit.rules.expression import ExpressionError, compile_expression
 from unhang.audit.rules.node_rules import node_world
 from unhang.audit.rules.rules import node_names

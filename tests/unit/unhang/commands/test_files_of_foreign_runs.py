@@ -1,5 +1,5 @@
-"""`unhang merge` of a run whose run.json has other types than a run: refused by the same schema as
-in `judge`, without a new run."""
+"""`unhang audit --via files` of a run whose run.json has other types than a run: refused by the same
+schema as in `judge`, without a new run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_run_of_wrong_types_is_refused_and_named(tmp_path, capsys, odd):
         (tmp_path / name / "nodes").mkdir(parents=True)
         (tmp_path / name / "run.json").write_text(json.dumps({**WHOLE, "id": name, **change}))
     before = sorted(tmp_path.iterdir())
-    assert main(["merge", *map(str, before), "--out", str(tmp_path)]) == 2
+    assert main(["audit", "--via", "files", "--out", str(tmp_path), *map(str, before)]) == 2
     said = capsys.readouterr().err
     assert f"{before[1] / 'run.json'}: {next(iter(odd))}" in said
     assert "fault" not in said
