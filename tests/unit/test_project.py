@@ -11,17 +11,14 @@ from pathlib import Path
 import pytest
 
 from unhang import __version__
-from unhang.core.errors import UserError
-from unhang.core.project import (
-    CACHE_ENV,
-    INSTALLED,
+from unhang.core.ansible.ansible_env import (
     ansible_environment,
-    link_pynvml,
-    own_folder,
-    program_as_typed,
     settings_left_out,
     utf8_locale,
 )
+from unhang.core.ansible.packed_pynvml import link_pynvml, own_folder
+from unhang.core.errors import UserError
+from unhang.core.project import CACHE_ENV, INSTALLED, program_as_typed
 
 
 @pytest.fixture

@@ -26,9 +26,8 @@ def node(listed, own, silent=True, key="1"):
         for leaf in sorted(_leaves(section, name))
         if leaf[0] not in own
     ]
-    first = {one: value if one != "index" else 0 for one, value in own.items()}
     probe = {"status": "ok", "unread": unread if silent else []}
-    return {section: {"probe": probe, name: [first, own]}}
+    return {section: {"probe": probe, name: [own, own]}}
 
 
 def verdicts(row, *given, **more):
