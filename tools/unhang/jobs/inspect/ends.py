@@ -59,6 +59,7 @@ NEXT = {
     "others": "start the missing ranks, or see why their nodes did not: the launcher's log there",
 }
 
+UNMET = "at two addresses or ports, or for a process of theirs that answers nobody"
 # USER_HZ, the unit of a process's start in /proc, is 100 on every machine with GPUs
 TICKS_PER_S = 100
 
@@ -208,11 +209,7 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
     found = []
     for rank in sorted(standing.missing):
         look = by_rank.get(rank)
-        host, gpu, pid = (
-            (look.host, look.gpu, look.pid)
-            if look
-            else (standing.places[rank][0], None, standing.places[rank][1])
-        )
+        host, pid, gpu = (look.host, look.pid, look.gpu) if look else (*standing.places[rank], None)
         stands = (
             f"it is there, in state {look.state}"
             if look and look.states
@@ -341,6 +338,9 @@ def never_came(job: JobLook) -> list[Named]:
                 None, absent[0] if len(absent) == 1 else None, None, STARTING, why, NEXT["others"]
             )
         ]
+    if world and not job.standing:
+        why = f"all {world} ranks wait in {where}, {UNMET}"
+        return [Named(Suspect(host, None, None, STARTING, why, NEXT["meet"]), None)]
     return []
 
 

@@ -64,8 +64,9 @@ def busy_word(look: RankLook | None) -> str | None:
 
 def is_at_rest(look: RankLook) -> bool:
     """Whether a rank slept without a break, and none of its threads and children did anything."""
-    moves = busy_word(look) or look.log_grew
-    return look.waited and not moves and (look.cpu or 0) < RESTING_CORES
+    return (
+        look.waited and not (busy_word(look) or look.log_grew) and (look.cpu or 0) < RESTING_CORES
+    )
 
 
 def may_work(look: RankLook | None) -> bool:

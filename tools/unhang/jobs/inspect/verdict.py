@@ -157,6 +157,7 @@ def _with_clues(job: JobLook, suspects: Sequence[Suspect]) -> list[Suspect]:
 
 
 def _judge(job: JobLook) -> Verdict:
+    standing = job.standing
     if not job.looks:
         return Verdict(UNKNOWN, [], "no rank was found")
     if all(look.is_ended for look in job.looks):
@@ -175,30 +176,30 @@ def _judge(job: JobLook) -> Verdict:
         return Verdict(UNKNOWN, ended, f"{_who(ended)}, but one that is left runs Python code")
     if ended or stuck:
         return Verdict(HUNG, [*ended, *stuck], _who([*ended, *stuck]))
-    if job.standing and job.standing.moved:
-        return Verdict(RUNNING, [], _running(job.standing))
+    if standing and standing.moved:
+        return Verdict(RUNNING, [], _running(standing))
     if (
-        job.standing
-        and (job.standing.missing or job.standing.lags)
+        standing
+        and (standing.missing or standing.lags)
         and any(look.log_grew for look in job.looks)
     ):
         return Verdict(
             RUNNING, [], "its log grew between the two looks, although RAS counts no new collective"
         )
-    if job.standing and job.standing.missing:
-        silent = silent_ranks(job.looks, job.standing)
-        is_sure = job.standing.moved is False and not job.standing.missing.keys() <= {
+    if standing and standing.missing:
+        silent = silent_ranks(job.looks, standing)
+        is_sure = standing.moved is False and not standing.missing.keys() <= {
             look.rank for look in job.looks if look.states
         }
         return Verdict(HUNG if is_sure else UNKNOWN, silent, _who(silent))
-    if job.standing and job.standing.roots:
-        return _waited_for(job, job.standing)
-    if job.standing and job.standing.is_split:
-        named = split_ranks(job.looks, job.standing)
+    if standing and standing.roots:
+        return _waited_for(job, standing)
+    if standing and standing.is_split:
+        named = split_ranks(job.looks, standing)
         return Verdict(
             HUNG,
             named,
-            f"{_crossed(job.standing)}: " + "; ".join(one.suspect.why for one in named[:2]),
+            f"{_crossed(standing)}: " + "; ".join(one.suspect.why for one in named[:2]),
         )
     return _by_stacks(job)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from read_again import fits
 
-from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.group_numbers import (
@@ -32,7 +31,7 @@ def test_the_rank_that_is_waited_for_is_named_and_nobody_else(name):
     label, answer = LABELS[name], diagnose([str(FOLDER / name)])
     waited = answer["waited_for"]
     loud = [cause for cause in answer["causes"] if cause["severity"] != "info"]
-    assert [str(fault) for fault in check_schema(answer, read_schema("diagnosis-1"))] == []
+    fits(answer, "diagnosis-1")
     if label.get("healthy"):
         assert (answer["outcome"]["word"], loud, waited) == ("healthy", [], None)
         return

@@ -8,9 +8,8 @@ import json
 
 import pytest
 from flight_dumps import as_json, dumps_of, job_of, place_of, play
+from read_again import fits
 
-from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.inspector_files import MOST_MEMBERS, in_words, members_of
@@ -78,7 +77,7 @@ def answer(tmp_path):
             path = tmp_path / name
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
         found = diagnose([str(tmp_path)])
-        assert [str(fault) for fault in check_schema(found, read_schema("diagnosis-1"))] == []
+        fits(found, "diagnosis-1")
         return found
 
     return answer

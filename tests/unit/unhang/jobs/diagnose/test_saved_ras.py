@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from read_again import fits
 
-from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.diagnosing import diagnose
 
 CAPTURES = Path(__file__).parents[4] / "fixtures" / "ras"
@@ -50,7 +49,7 @@ def answer(tmp_path):
         for number, text in enumerate(texts):
             (tmp_path / f"ras-{number}.txt").write_text(text, encoding="utf-8")
         found = diagnose([str(tmp_path)])
-        assert [str(fault) for fault in check_schema(found, read_schema("diagnosis-1"))] == []
+        fits(found, "diagnosis-1")
         return found
 
     return answer

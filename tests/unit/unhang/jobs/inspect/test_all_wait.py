@@ -136,3 +136,13 @@ def test_who_went_another_way_is_named_and_not_the_root_of_a_broadcast():
         "ranks wait in different operations: all_reduce: rank 1-2; broadcast: rank 0; rank 1 went"
         " another way"
     )
+
+
+def test_ranks_that_never_met_are_not_sent_to_their_links_or_their_calls():
+    text = json.dumps(look("init"))
+    nodes = (text, text.replace('"rank": 0', '"rank": 1'))
+    found = inspection_of(list(map(json.loads, nodes)))
+    [suspect] = found["suspects"]
+    assert (found["state"], suspect["phase"]) == ("starting", "starting")
+    assert suspect["why"].startswith("all 2 ranks wait in _env_rendezvous_handler")
+    assert "one MASTER_ADDR and MASTER_PORT" in suspect["next"]
