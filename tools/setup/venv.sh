@@ -38,7 +38,7 @@ if ! install --require-hashes -r "$root/$requirements" -r "$root/requirements-bu
     say "pip could not install $requirements: $(grep -i '^ERROR' "$log" | tail -n 1); the whole of it is in $log"
 fi
 # A module's nvidia-ml-py travels with it from this link, so that plain ansible-playbook finds it as well.
-"$venv/bin/python" -I -c 'from unhang.core.project import find_project, link_pynvml; link_pynvml(find_project())' || say "could not link pynvml.py into .cache/module_utils (above is why)"
+"$venv/bin/python" -I -c 'from unhang.core.ansible.packed_pynvml import link_pynvml; from unhang.core.project import find_project; link_pynvml(find_project())' || say "could not link pynvml.py into .cache/module_utils (above is why)"
 # Python 3.11 puts setuptools (10 MB) into each environment; nothing needs it but tests that have torch build an extension, and these say so.
 grep -q '^setuptools==' "$root/$requirements" || "$venv/bin/python" -I -m pip uninstall --quiet --yes setuptools >>"$log" 2>&1 || true
 : >"$stamp"
