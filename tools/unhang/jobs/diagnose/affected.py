@@ -37,7 +37,7 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
     for event in _lines(evidence, bool(named)):
         for text in _of_event(event, facts):
-            if event.signature.fact not in WAITED or not _RANK.fullmatch(text):
+            if event.fact not in WAITED or not _RANK.fullmatch(text):
                 named.setdefault(text)
     found = [who for who in named if not common or who in common or not _RANK.fullmatch(who)]
     return found[:MOST_NAMED]
@@ -47,7 +47,7 @@ def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
     """The lines that support a cause; symptoms name other devices, so they are used only if there
     are no other lines and no evidence says itself whom it means."""
     events = [event for one in evidence for event in one.events]
-    shown = [event for event in events if event.signature.kind != "symptom"]
+    shown = [event for event in events if event.kind != "symptom"]
     return shown if shown or is_named else events
 
 
@@ -67,7 +67,7 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
         event.fields.get("pci") and facts.hosts and not event.fields.get("host")
     ):  # the other lines name hosts, and this device may be on none of them
         yield f"a host that the line does not name ({event.file})"
-    if event.signature.fact == "main_process_first":  # printed by a rank that waits
+    if event.fact == "main_process_first":  # printed by a rank that waits
         yield "the main process"
     elif (rank := rank_of(event)) is not None:
         yield f"rank {rank}"

@@ -250,9 +250,9 @@ def _read_job_file(
 def _tells_of_the_job(event: Event, lasting: Collection[tuple[str, int]]) -> bool:
     """Whether a line of a script configures the job. lasting: (variable, line) that lint reads as
     set for the whole job."""
-    if event.signature.fact == "setting":
+    if event.fact == "setting":
         return (event.fields["name"] or "", event.line) in lasting
-    return event.signature.fact in JOB_FACTS
+    return event.fact in JOB_FACTS
 
 
 def document(
@@ -334,7 +334,7 @@ def _raised_alone(facts: Facts) -> bool:
     first = facts.first_error
     return (
         first is not None
-        and first.signature.fact == "crash"
+        and first.fact == "crash"
         and not (facts.timeouts or any(facts.of(name) for name in WITH_LIMIT))
     )
 
@@ -427,7 +427,7 @@ def _of_other_accelerator(maker: str | None, facts: Facts) -> list[dict[str, Any
     event = facts.of("other_accelerator")[0]
     return [
         {
-            "id": event.signature.id,
+            "id": event.id,
             "kind": "not covered",
             "says": says,
             "instead": None,
@@ -447,7 +447,7 @@ def _remarks(facts: Facts, causes: Sequence[Cause]) -> list[dict[str, Any]]:
         if cause.id == "net_plugin_not_loaded" and cause.severity != "info"
     ]
     for event in facts.events:
-        if event.signature.id not in without and event.signature.kind in ("harmless", "folklore"):
+        if event.id not in without and event.kind in ("harmless", "folklore"):
             signature = event.signature
             seen.setdefault(signature.id, {
                 "id": signature.id, "kind": signature.kind, "says": signature.says,

@@ -82,7 +82,7 @@ class Facts:
     def faults(self) -> list[Event]:
         """The errors and symptoms that nobody only quotes."""
         kinds = ("error", "symptom")
-        return [one for one in self.events if one.signature.kind in kinds and not one.quoted]
+        return [one for one in self.events if one.kind in kinds and not one.quoted]
 
     def waited_row(self) -> dict[str, Any] | None:
         """Who is waited for, as documents keep it; None where nobody waits."""
@@ -106,7 +106,7 @@ class Facts:
 
     def has(self, *ids: str) -> bool:
         """Whether a signature with one of these ids matched outside a quotation."""
-        return any(event.signature.id in ids and not event.quoted for event in self.events)
+        return any(event.id in ids and not event.quoted for event in self.events)
 
     def values(self, name: str) -> list[str]:
         """The distinct values of a fact, in their order."""
@@ -122,8 +122,8 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
     events = tuple(event for scan in scans for event in events_that_count(scan.events))
     by_fact: dict[str, list[Event]] = {}
     for event in events:
-        if event.signature.fact:
-            by_fact.setdefault(event.signature.fact, []).append(event)
+        if event.fact:
+            by_fact.setdefault(event.fact, []).append(event)
     ras = ras_standing([answer for scan in scans for answer in scan.ras])
     even = ras.even_ranks if ras else 0
     logged = _logged_size(by_fact) or even or None
@@ -175,7 +175,7 @@ def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
         for scan in scans
         if scan.job is None
         for event in scan.events
-        if event.signature.fact == "setting"
+        if event.fact == "setting"
     }
     kept = []
     for scan in scans:
@@ -185,9 +185,9 @@ def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
         events = [
             event
             for event in scan.events
-            if event.signature.fact != "setting" or event.fields["name"] not in known
+            if event.fact != "setting" or event.fields["name"] not in known
         ]
-        known |= {event.fields["name"] for event in events if event.signature.fact == "setting"}
+        known |= {event.fields["name"] for event in events if event.fact == "setting"}
         kept.append(replace(scan, events=events))
     return kept
 
@@ -199,11 +199,11 @@ def first_error(events: Iterable[Event]) -> Event | None:
     failed = [
         event
         for event in events
-        if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source)
+        if event.kind in ("error", "symptom") and not (event.quoted or event.source)
     ]
     shown = [event for event in failed if not _informs(event)]
     shown = _without_reports_above_the_root(shown)
-    chosen = [event for event in shown if event.signature.kind == "error"] or shown
+    chosen = [event for event in shown if event.kind == "error"] or shown
     if not chosen:
         return None
     of_clocks: dict[object, Event] = {}
@@ -225,16 +225,14 @@ def first_error(events: Iterable[Event]) -> Event | None:
 
 def most_telling(event: Event, events: Iterable[Event]) -> Event:
     """The event, or another of the same line that says more than that an exception was raised."""
-    others = (
-        one for one in events if one.place == event.place and one.signature.id != ANY_EXCEPTION
-    )
-    return next(others, event) if event.signature.id == ANY_EXCEPTION else event
+    others = (one for one in events if one.place == event.place and one.id != ANY_EXCEPTION)
+    return next(others, event) if event.id == ANY_EXCEPTION else event
 
 
 def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:
     """Without torchrun's reports of processes that ended after the one that it names as the root
     cause below them."""
-    root = {event.file: event.line for event in shown if event.signature.fact == "root_cause"}
+    root = {event.file: event.line for event in shown if event.fact == "root_cause"}
     return [
         event
         for event in shown
@@ -245,7 +243,7 @@ def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:
 def _informs(event: Event) -> bool:
     """Whether a program printed the line as information, such as that ranks still wait: glog's
     I0510, or the level INFO of Python's logging."""
-    return event.signature.kind == "symptom" and _INFORMS.search(event.text) is not None
+    return event.kind == "symptom" and _INFORMS.search(event.text) is not None
 
 
 def _logged_size(by_fact: Mapping[str, Sequence[Event]]) -> int | None:
@@ -363,17 +361,16 @@ def _failures(facts: Facts) -> Iterator[dict[str, Any]]:
     seen: set[tuple[str, int | None, str | None]] = set()
     first = [facts.first_error] if facts.first_error else []
     for event in (*first, *facts.faults):
-        who = (event.signature.id, rank_of(event), event.prefix.host)
+        who = (event.id, rank_of(event), event.prefix.host)
         if event.source or who in seen or len(seen) >= MOST_LISTED:
             continue
         seen.add(who)
-        follows = event.signature.kind == "symptom" or event.signature.fact in CONSEQUENCES
+        follows = event.kind == "symptom" or event.fact in CONSEQUENCES
         yield {
             **evidence_of(event),
             "rank": rank_of(event),
             "host": event.prefix.host,
-            "primary": (event is facts.first_error and event.signature.kind == "error")
-            or not follows,
+            "primary": (event is facts.first_error and event.kind == "error") or not follows,
         }
 
 
@@ -458,7 +455,7 @@ def _nodes(facts: Facts) -> list[dict[str, Any]]:
     """The state of each node in Slurm, as scontrol prints it: state and reason follow the name."""
     nodes: list[dict[str, Any]] = []
     for event in facts.events:
-        if event.signature.fact == "slurm_node":
+        if event.fact == "slurm_node":
             nodes.append(
                 {
                     "node": event.fields["node"],
@@ -469,11 +466,11 @@ def _nodes(facts: Facts) -> list[dict[str, Any]]:
                 }
             )
         elif (
-            event.signature.fact in ("slurm_state", "slurm_reason")
+            event.fact in ("slurm_state", "slurm_reason")
             and nodes
             and nodes[-1]["file"] == event.file
         ):
-            nodes[-1][event.signature.fact.removeprefix("slurm_")] = event.fields.get("value")
+            nodes[-1][event.fact.removeprefix("slurm_")] = event.fields.get("value")
     return nodes[:MOST_LISTED]
 
 
@@ -481,12 +478,10 @@ def _bandwidth(facts: Facts) -> dict[str, Any] | None:
     rows = facts.of("bandwidth_row")
     if not rows:
         return None
-    best = max(rows, key=lambda event: float(event.fields["busbw"] or 0))
-    average = next(
-        (float(event.fields["value"] or 0) for event in facts.of("average_bandwidth")), None
-    )
+    best = max(rows, key=lambda event: event.decimal("busbw"))
+    average = next((event.decimal("value") for event in facts.of("average_bandwidth")), None)
     return {
-        "best_busbw_gb_s": float(best.fields["busbw"] or 0),
+        "best_busbw_gb_s": best.decimal("busbw"),
         "at_bytes": best.number("size"),
         "average_gb_s": average,
         **evidence_of(best),

@@ -247,7 +247,7 @@ def not_given(facts: Facts) -> list[str]:
         _KERNELS.match(text) for lines in facts.last.values() for _, text in lines
     )
     given = {
-        "a log of the job": any(event.signature.kind in OF_A_JOB for event in events)
+        "a log of the job": any(event.kind in OF_A_JOB for event in events)
         or any(facts.of(name) for name in OF_A_JOB_FACTS)
         or bool(facts.timeouts or facts.words),
         "the kernel's log": kernels or bool(facts.of("xid")),
@@ -280,7 +280,7 @@ def is_kernel_log(facts: Facts) -> bool:
 def _has_a_job(facts: Facts) -> bool:
     """Whether a line tells of a job's progress, end or wait."""
     return bool(facts.timeouts) or any(
-        event.signature.kind in OF_A_JOB and not event.quoted for event in facts.events
+        event.kind in OF_A_JOB and not event.quoted for event in facts.events
     )
 
 
@@ -299,7 +299,7 @@ def _values(events: Sequence[Event], facts: Facts) -> dict[str, list[str]]:
         for name, value in _fields(event):
             found.setdefault(name, []).append(value)
     for event in facts.events:
-        number = event.fields.get(_JOBS.get(event.signature.fact or "", "")) or next(
+        number = event.fields.get(_JOBS.get(event.fact or "", "")) or next(
             (
                 one[1]
                 for one in [_JOB.search(event.text)]

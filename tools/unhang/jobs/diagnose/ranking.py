@@ -195,12 +195,12 @@ def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[
 def _is_fault(event: Event) -> bool:
     """Whether the event is an error, or a symptom that is more than a consequence of an earlier
     failure."""
-    if event.quoted or event.signature.kind not in ("error", "symptom"):
+    if event.quoted or event.kind not in ("error", "symptom"):
         return False
     weights = set(event.signature.for_.values())
     return (
-        event.signature.kind == "error"
-        or event.signature.fact == "killed"
+        event.kind == "error"
+        or event.fact == "killed"
         or not weights
         or bool(weights & {"decisive", "strong", "supporting"})
     )

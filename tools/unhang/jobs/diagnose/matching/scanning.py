@@ -87,12 +87,27 @@ class Event:
     at: tuple[int, int] = (0, 0)
 
     @property
+    def id(self) -> str:
+        return self.signature.id
+
+    @property
+    def kind(self) -> str:
+        return self.signature.kind
+
+    @property
+    def fact(self) -> str | None:
+        return self.signature.fact
+
+    @property
     def place(self) -> tuple[str, int]:
         return self.file, self.line
 
     def number(self, name: str) -> int:
         """A field of digits; 0 where it did not match."""
         return int(self.fields[name] or 0)
+
+    def decimal(self, name: str) -> float:
+        return float(self.fields[name] or 0)
 
 
 @dataclass

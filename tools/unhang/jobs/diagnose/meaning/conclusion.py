@@ -275,8 +275,8 @@ def last_answer(facts: Facts, file: str) -> int:
 
 def _refused_requests(facts: Facts) -> Conclusion | None:
     """Nothing failed but requests: the server that started answered after the last exception."""
-    errors = [event for event in facts.faults if event.signature.kind == "error"]
-    if not errors or hang_signs(facts) or any(event.signature.fact != "crash" for event in errors):
+    errors = [event for event in facts.faults if event.kind == "error"]
+    if not errors or hang_signs(facts) or any(event.fact != "crash" for event in errors):
         return None
     file, last = errors[-1].file, errors[-1].line
     started = [
@@ -307,7 +307,7 @@ def _follows_from_a_timeout(crash: Event, facts: Facts) -> bool:
         if one.event.file == crash.file and one.event.line < crash.line
     ]
     return (
-        crash.signature.fact == "crash"
+        crash.fact == "crash"
         and bool(waits)
         and rank_of_event(crash) in {None, *(one.rank for one in waits)}
     )
@@ -317,7 +317,7 @@ def _known_error(facts: Facts) -> Conclusion | None:
     """The first error, where a signature knows its words and no cause."""
     if (first := facts.first_error) is None:
         return None
-    fact, says = first.signature.fact, first.signature.says
+    fact, says = first.fact, first.signature.says
     if fact == "gloo_wait":
         limit = limit_in_words(first.number("timeout_ms"))
         return Conclusion(
@@ -326,14 +326,14 @@ def _known_error(facts: Facts) -> Conclusion | None:
             " at all",
             first,
         )
-    if first.signature.kind == "error" and fact == "crash":
+    if first.kind == "error" and fact == "crash":
         return Conclusion(
             "failure", f"something failed that is not a known fault of the cluster: {says}", first
         )
     is_of_library = fact == "library_failed" and not (facts.timeouts or hang_signs(facts))
     return (
         Conclusion("failure", f"something failed, and the log shows no cause: {says}", first)
-        if first.signature.kind == "error" or is_of_library
+        if first.kind == "error" or is_of_library
         else None
     )
 
@@ -536,7 +536,7 @@ def _no_reason(facts: Facts) -> Conclusion:
     signs = [
         event
         for event in (*hang_signs(facts), *facts.events)
-        if event.signature.kind == "symptom" and not event.quoted
+        if event.kind == "symptom" and not event.quoted
     ]
     return with_unlike_words(
         Conclusion(
@@ -600,9 +600,7 @@ def is_from_a_program(facts: Facts) -> bool:
     lines = (
         event
         for event in facts.events
-        if event.file not in own
-        and event.signature.kind != "folklore"
-        and event.signature.fact not in SETTINGS
+        if event.file not in own and event.kind != "folklore" and event.fact not in SETTINGS
     )
     return any(True for _ in lines) or bool(
         facts.stopped
@@ -634,10 +632,7 @@ def _page(facts: Facts, inputs: Sequence[Input]) -> tuple[str, ...]:
         *BRING,
         *(
             [CHECK_SETTINGS]
-            if any(
-                event.signature.fact in SETTINGS or event.signature.kind == "folklore"
-                for event in facts.events
-            )
+            if any(event.fact in SETTINGS or event.kind == "folklore" for event in facts.events)
             else ()
         ),
     )
@@ -663,7 +658,7 @@ def _ended(facts: Facts) -> Conclusion | None:
 def _slow_test(facts: Facts, end: Event) -> Conclusion | None:
     """The conclusion about a test of collectives that ended and was slow, by its result; None for
     any other."""
-    if float(end.fields["value"] or 0) == 0:
+    if end.decimal("value") == 0:
         return Conclusion("no_end", ALONE, end, (ASK_FOR_MPI,))
     if far := far_below(facts):
         why = (
@@ -731,7 +726,7 @@ def _inspector(facts: Facts) -> Conclusion | None:
 
 def _job_without_end(facts: Facts) -> Conclusion | None:
     if not (
-        any(event.signature.kind in OF_A_JOB for event in facts.events)
+        any(event.kind in OF_A_JOB for event in facts.events)
         or any(facts.of(name) for name in OF_A_JOB_FACTS)
     ):
         return None

@@ -82,9 +82,7 @@ def events_that_count(events: Sequence[Event]) -> Sequence[Event]:
 def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file. If all its faults follow a ">", the whole log was pasted as a
     quotation, and they count."""
-    failures = [
-        event for event in events if event.signature.kind in ("error", "symptom", "healthy")
-    ]
+    failures = [event for event in events if event.kind in ("error", "symptom", "healthy")]
     if not any(event.quoted for event in failures) or any(not event.quoted for event in failures):
         return events
     return [
@@ -101,12 +99,12 @@ def without_links_of_a_boot(events: Sequence[Event]) -> Sequence[Event]:
     begins: set[int] = set()
     for place, event in enumerate(events):
         port = event.fields.get("interface") or event.fields.get("pci") or ""
-        if event.signature.fact == "kernel_version" and BOOT in event.text:
+        if event.fact == "kernel_version" and BOOT in event.text:
             is_boot, seen_up, waits = True, set(), {}
-        elif event.signature.fact == "link_up":
+        elif event.fact == "link_up":
             seen_up.add(port)
             begins.update(waits.pop(port, ()))
-        elif event.signature.fact == "link_lost" and is_boot and port not in seen_up:
+        elif event.fact == "link_lost" and is_boot and port not in seen_up:
             waits.setdefault(port, []).append(place)
     return [event for place, event in enumerate(events) if place not in begins]
 
@@ -117,7 +115,7 @@ def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:
     killed after it had ended the job."""
     ended, by_slurm, shut_down = (
         min(
-            (event.line for event in events if event.signature.id in ids and not event.quoted),
+            (event.line for event in events if event.id in ids and not event.quoted),
             default=None,
         )
         for ids in (ENDS_THE_REST, ENDED_BY_SLURM, SHUT_DOWN)
@@ -125,22 +123,18 @@ def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:
     of_it = {
         event.line
         for event in events
-        if event.signature.id == DIED_OF_IT and shut_down is not None and event.line > shut_down
+        if event.id == DIED_OF_IT and shut_down is not None and event.line > shut_down
     }
     events = [event for event in events if event.line not in of_it] if of_it else events
     events = (
         events
         if ended is None
-        else [event for event in events if event.signature.fact != "killed" or event.line < ended]
+        else [event for event in events if event.fact != "killed" or event.line < ended]
     )
     return (
         events
         if by_slurm is None
-        else [
-            event
-            for event in events
-            if event.signature.id != KILLED_BY_SLURM or event.line < by_slurm
-        ]
+        else [event for event in events if event.id != KILLED_BY_SLURM or event.line < by_slurm]
     )
 
 
@@ -148,17 +142,15 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file without failed connections, names and waits that must have worked on a
     later try, because the job worked afterwards."""
     worked = max(
-        (event.line for event in events if event.signature.fact in WORKS and not event.quoted),
+        (event.line for event in events if event.fact in WORKS and not event.quoted),
         default=0,
     )
-    ended_well = max(
-        (event.line for event in events if event.signature.fact == "exit_zero"), default=0
-    )
+    ended_well = max((event.line for event in events if event.fact == "exit_zero"), default=0)
     in_use = max(
         (
             event.line
             for event in events
-            if event.signature.fact == "net_devices" and event.fields["net"] == "IB"
+            if event.fact == "net_devices" and event.fields["net"] == "IB"
         ),
         default=0,
     )
@@ -166,7 +158,7 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
         (
             event.line
             for event in events
-            if event.signature.fact == "network_used"
+            if event.fact == "network_used"
             and any(one in (event.fields["value"] or "") for one in ("abric", "AWS", "OFI"))
         ),
         default=0,
@@ -183,7 +175,7 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
             WAITED,
             max(
                 worked,
-                *(event.line for event in events if event.signature.fact == "server_serves"),
+                *(event.line for event in events if event.fact == "server_serves"),
                 0,
             ),
         ),
@@ -193,40 +185,37 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
         **dict.fromkeys(
             OF_ANOTHER_START,
             max(
-                (event.line for event in events if event.signature.fact == "training_step"),
+                (event.line for event in events if event.fact == "training_step"),
                 default=0,
             ),
         ),
     }
     assigned, started = (
-        [event for event in events if event.signature.fact == fact]
+        [event for event in events if event.fact == fact]
         for fact in ("pod_assigned", "pod_started")
     )
-    ready = max((event.line for event in events if event.signature.fact == "node_ready"), default=0)
+    ready = max((event.line for event in events if event.fact == "node_ready"), default=0)
     events = [
         event
         for event in events
-        if event.line > ready
-        or "NodeNotReady" not in event.text
-        or event.signature.fact != "host_lost"
+        if event.line > ready or "NodeNotReady" not in event.text or event.fact != "host_lost"
     ]
     events = [
         event
         for event in events
-        if event.line > passed.get(event.signature.id, 0)
-        and not _found_its_node_later(event, assigned)
+        if event.line > passed.get(event.id, 0) and not _found_its_node_later(event, assigned)
     ]
     return [
         event
         for event in events
-        if not (event.signature.id in BEFORE_THE_START and _began_later(event, started))
+        if not (event.id in BEFORE_THE_START and _began_later(event, started))
     ]
 
 
 def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
     """Whether a pod that fitted on no node got one later in the same file, as after the start of
     more nodes. An event may have no name of a pod."""
-    if event.signature.id not in (
+    if event.id not in (
         "pod-finds-no-gpu",
         "pod-fits-no-node",
         "pod-lacks-toleration-for-gpus",
@@ -248,12 +237,8 @@ def _began_later(event: Event, started: Sequence[Event]) -> bool:
 def _lines_of_batches_too_large(events: Sequence[Event]) -> set[int]:
     """The lines of batches that ran out of memory before the last step: a smaller batch
     followed."""
-    stepped = max(
-        (event.line for event in events if event.signature.fact == "training_step"), default=0
-    )
-    return {
-        event.line for event in events if event.signature.id in SURVIVED and event.line < stepped
-    }
+    stepped = max((event.line for event in events if event.fact == "training_step"), default=0)
+    return {event.line for event in events if event.id in SURVIVED and event.line < stepped}
 
 
 def _ended_well_after_all(events: Sequence[Event]) -> int:
@@ -261,15 +246,14 @@ def _ended_well_after_all(events: Sequence[Event]) -> int:
     exception because a batch was too large is not a failed process."""
     too_large = _lines_of_batches_too_large(events)
     if any(
-        event.signature.fact in ENDED and not event.quoted and event.line not in too_large
-        for event in events
+        event.fact in ENDED and not event.quoted and event.line not in too_large for event in events
     ):
         return 0
     return max(
         (
             event.line
             for event in events
-            if event.signature.fact in ("healthy_end", "server_started") and not event.quoted
+            if event.fact in ("healthy_end", "server_started") and not event.quoted
         ),
         default=0,
     )
@@ -278,24 +262,24 @@ def _ended_well_after_all(events: Sequence[Event]) -> int:
 def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file; if the job ended normally, without failures of earlier attempts and
     without messages that its own end causes."""
-    ends = [event.line for event in events if event.signature.fact in ENDS and not event.quoted]
+    ends = [event.line for event in events if event.fact in ENDS and not event.quoted]
     if not ends:
         return events
     repeated = max((event.line for event in events if _begins_again(event)), default=0)
     late = [
         event
         for event in events
-        if event.signature.kind in FAULTS
+        if event.kind in FAULTS
         and not event.quoted
         and event.line > repeated
         and not _is_reported_as_survived(event)
     ]
     if (
-        any(event.signature.id not in AT_EXIT or event.line < ends[0] for event in late)
+        any(event.id not in AT_EXIT or event.line < ends[0] for event in late)
         or ends[-1] < repeated
     ):
         return events
-    survived = {event.line for event in events if event.signature.kind in FAULTS}
+    survived = {event.line for event in events if event.kind in FAULTS}
     return [event for event in events if event.line not in survived]
 
 
@@ -305,15 +289,11 @@ def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
     gone = {
         line
         for event in events
-        if event.signature.fact == "exception_ignored"
+        if event.fact == "exception_ignored"
         for line in _lines_of_exception(event, events)
     }
     return (
-        [
-            event
-            for event in events
-            if event.line not in gone or event.signature.fact not in OF_EXCEPTIONS
-        ]
+        [event for event in events if event.line not in gone or event.fact not in OF_EXCEPTIONS]
         if gone
         else events
     )
@@ -325,11 +305,10 @@ def _lines_of_exception(heading: Event, events: Sequence[Event]) -> list[int]:
     below = [
         event
         for event in events
-        if 0 < event.line - heading.line <= LINES_OF_TRACEBACK
-        and event.signature.fact in OF_EXCEPTIONS
+        if 0 < event.line - heading.line <= LINES_OF_TRACEBACK and event.fact in OF_EXCEPTIONS
     ]
     below = [event for event in below if event.prefix.rank == heading.prefix.rank]
-    end = next((event.line for event in below if event.signature.fact == "crash"), 0)
+    end = next((event.line for event in below if event.fact == "crash"), 0)
     return [event.line for event in below if event.line <= end]
 
 
@@ -337,8 +316,7 @@ def _begins_again(event: Event) -> bool:
     """Whether the line belongs to a later attempt: a launcher starts the job again, or the program
     resumes from a checkpoint."""
     return not event.quoted and (
-        event.signature.fact == "restarted"
-        or (event.signature.fact == "resumed" and bool(_RESUMES.search(event.text)))
+        event.fact == "restarted" or (event.fact == "resumed" and bool(_RESUMES.search(event.text)))
     )
 
 

@@ -50,7 +50,7 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
     by_id: dict[str, list[Event]] = {}
     for event in facts.events:
         if event.signature.for_ or event.signature.against:
-            by_id.setdefault(event.signature.id, []).append(event)
+            by_id.setdefault(event.id, []).append(event)
     for name, events in by_id.items():
         plain = [event for event in events if not event.quoted]
         factor = 1.0 if plain else QUOTED_COUNTS

@@ -107,11 +107,7 @@ def far_below(facts: Facts) -> FarBelow | None:
     devices = facts.of("test_device")
     models, hosts = ({event.fields[name] or "" for event in devices} for name in ("model", "host"))
     best = max(
-        (
-            float(row.fields["busbw"] or 0)
-            for row in facts.of("bandwidth_row")
-            if row.number("size") >= LARGE
-        ),
+        (row.decimal("busbw") for row in facts.of("bandwidth_row") if row.number("size") >= LARGE),
         default=None,
     )
     if best is None or len(models) != 1 or len(hosts) != 1:
@@ -135,11 +131,11 @@ def is_slow(facts: Facts) -> bool:
 def speed_falls(facts: Facts) -> list[Event]:
     """The first and the last line of a program's own speed, if it has fallen by more than a sixth;
     [] otherwise."""
-    rows = [event for event in facts.said("speed") if float(event.fields["value"] or 0) > 0]
+    rows = [event for event in facts.said("speed") if event.decimal("value") > 0]
     if (
         len(rows) >= FEWEST_SPEEDS
         and float(rows[-1].fields["value"] or 0) * 6
-        < max(float(row.fields["value"] or 0) for row in rows[:2]) * 5
+        < max(row.decimal("value") for row in rows[:2]) * 5
     ):
         return [rows[0], rows[-1]]
     return []
@@ -148,12 +144,10 @@ def speed_falls(facts: Facts) -> list[Event]:
 def own_errors(facts: Facts) -> list[Event]:
     """The lines in which a program reports an error in its own words, which no signature explains,
     and after which the job made no steps."""
-    explained = {
-        event.place for event in facts.events if event.signature.kind in ("harmless", "folklore")
-    }
+    explained = {event.place for event in facts.events if event.kind in ("harmless", "folklore")}
     last: dict[str, int] = {}
     for event in facts.events:
-        if event.signature.kind == "progress" or event.signature.fact in ("training_step", "bar"):
+        if event.kind == "progress" or event.fact in ("training_step", "bar"):
             last[event.file] = max(last.get(event.file, 0), event.line)
     lines = [event for event in facts.said("error_line") if event.place not in explained]
     return [event for event in lines if event.line > last.get(event.file, 0)]
@@ -202,9 +196,9 @@ def started_again(facts: Facts, end: Event) -> Event | None:
 
 def _starts(event: Event) -> bool:
     return (
-        event.signature.fact in STARTS
-        or event.signature.id in START_IDS
-        or (event.signature.fact == "training_step" and bool(_FIRST_STEP.search(event.text)))
+        event.fact in STARTS
+        or event.id in START_IDS
+        or (event.fact == "training_step" and bool(_FIRST_STEP.search(event.text)))
     )
 
 
@@ -217,7 +211,7 @@ def unfinished_traceback(facts: Facts) -> Event | None:
     last_faults = {
         event.file: event.line
         for event in facts.events
-        if event.signature.kind in FAULTS and not event.quoted
+        if event.kind in FAULTS and not event.quoted
     }
     open_ones = [
         event for event in facts.said("traceback") if event.line > last_faults.get(event.file, 0)

@@ -39,7 +39,7 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
         not p2p
         or worked
         or any(
-            event.signature.kind == "error" and event.signature.for_ and not event.quoted
+            event.kind == "error" and event.signature.for_ and not event.quoted
             for event in facts.events
         )
     ):
@@ -132,7 +132,7 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     loaded = {
         _nccl_release(event.fields["value"] or ""): event
         for event in facts.of("nccl_version")
-        if event.signature.id == "fact-nccl-version"
+        if event.id == "fact-nccl-version"
     }
     if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
         events = tuple(loaded.values())[:4]
@@ -266,7 +266,7 @@ def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
     limited = [
         event
         for event in facts.said("link_limited")
-        if _NOT_IDLE <= float(event.fields["speed"] or 0) < float(event.fields["most"] or 0)
+        if _NOT_IDLE <= event.decimal("speed") < event.decimal("most")
     ]
     if limited:
         slow = speed_falls(facts)

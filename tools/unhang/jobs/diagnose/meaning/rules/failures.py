@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import NamedTuple
 
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts, most_telling
-from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs, own_errors
 
@@ -23,6 +24,7 @@ _OF_TRANSPORT = re.compile(
     r"Error: (?:NCCL (?:error|invalid|unhandled|internal)|.{0,300}(?:closed by (?:remote )?peer|"
     r"pair closure|Timed out waiting))"
 )
+_DIGITS = re.compile(r"\d+")
 FEW_LINES = 2  # a log of nothing but the scheduler's own lines
 BESIDE_LINES = 20  # after a rank's failure, others print their steps for a while
 HARDLY = 0.5  # below any other evidence
@@ -56,35 +58,40 @@ def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
         return
     echoes = echoes_of(facts, first)
     if echoes:
-        why = f"{who_failed(facts, first)} failed first; the others waited for it"
+        who = who_failed(facts, first)
+        why = f"{who} failed first; the others waited for it"
+        is_file_alone = who == "a process" and len(facts.last) > 1
         yield Evidence(
             "rank_failed",
             WEIGHTS["decisive"] - (0.0 if _is_own_fault(first) else NOT_NAMED),
             why,
             (first, *echoes[:2]),
             "failed-first",
+            who=(f"file {PurePath(first.file).name}",) if is_file_alone else (),
         )
 
 
 def rank_ended_without_a_word(facts: Facts) -> Iterator[Evidence]:
-    """All ranks but one end with a connection that another process closed: the one that printed no
-    such line went first. It may have been killed, or have left with exit code 0.
+    """All ranks but one, or files of several, end with a connection that another process closed:
+    the one that printed no such line went first. It may have been killed, or have left with exit
+    code 0.
 
     Decides diagnose_odd_ones/many_ranks/one-of-eight-ends-without-a-word.
     """
-    told = {rank_of(one): one for one in facts.said("peer_gone")}
-    told.pop(None, None)
-    faults = (*own_errors(facts), *(one.event for one in facts.timeouts))
-    silent = facts.words.keys() - told.keys() - {rank_of(one) for one in faults}
+    told = {one.file: one for one in facts.said("peer_gone")}
+    faults = {one.file for one in (*own_errors(facts), *(one.event for one in facts.timeouts))}
+    silent = facts.last.keys() - told.keys() - faults
     if len(told) >= AT_LEAST and len(silent) == 1:
-        rank = silent.pop()
-        why = f"rank {rank} ended without a word; {len(told)} others lost their connection"
-        events = list(told.values())[:2]
-        said = facts.words[rank]
-        place = {"file": said.file, "line": said.line, "text": said.text}
+        file = silent.pop()
+        ranks = {rank for rank, said in facts.words.items() if said.file == file}
+        number = rank_in_name(file) if len(ranks) != 1 else ranks.pop()
+        who = f"file {PurePath(file).name}" if number is None else f"rank {number}"
+        line, text = facts.last[file][-1]
+        last = {"file": file, "line": line, "text": text, "says": f"the last line of {who}"}
+        why = f"{who} ended without a word; {len(told)} others lost their connection"
         yield Evidence(
-            "rank_failed", WEIGHTS["strong"], why, tuple(events), "ended-in-silence",
-            who=(f"rank {rank}",), places=({**place, "says": f"the last line of rank {rank}"},),
+            "rank_failed", WEIGHTS["strong"], why, tuple(told.values())[:2], "ended-in-silence",
+            who=(who,), places=(last,),
         )  # fmt: skip
 
 
@@ -111,7 +118,7 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/14/f08.
     """
-    ends = {event.signature.id: event for event in reversed(facts.said("slurm_ended"))}
+    ends = {event.id: event for event in reversed(facts.said("slurm_ended"))}
     for name, end in ends.items():
         before = [
             event
@@ -144,7 +151,7 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
 
 def _is_a_bar_of_steps(event: Event) -> bool:
     """Whether a progress bar is one of training; those of loading and preparing are not."""
-    return event.signature.fact == "bar" and "poch" in event.text
+    return event.fact == "bar" and "poch" in event.text
 
 
 def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
@@ -157,20 +164,20 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
     faults = [
         event
         for event in faults
-        if event.signature.fact not in ENDED_FROM_OUTSIDE
+        if event.fact not in ENDED_FROM_OUTSIDE
         and event.file == end.file
         and step - BESIDE_LINES < event.line < end.line
     ]
-    stands = [event for event in hang_signs(facts) if event.signature.fact != "interrupted"]
+    stands = [event for event in hang_signs(facts) if event.fact != "interrupted"]
     stands = [
         event
         for event in stands
-        if event.signature.fact == "hang_told" or event.file != end.file or event.line < end.line
+        if event.fact == "hang_told" or event.file != end.file or event.line < end.line
     ]
     others = [
         event
         for event in facts.events
-        if end.signature.id == CANCELLED
+        if end.id == CANCELLED
         and event.signature.for_.keys() - end.signature.for_.keys()
         and not event.quoted
     ]
@@ -184,7 +191,7 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
 
 
 def _has_output(events: Sequence[Event]) -> bool:
-    return any(event.signature.fact in OUTPUT for event in events)
+    return any(event.fact in OUTPUT for event in events)
 
 
 def killed_first(facts: Facts) -> Event | None:
@@ -214,6 +221,12 @@ def first_failure(facts: Facts) -> Event | None:
         if not (_was_caught(facts, event) and any(_follows(event, other) for other in with_cause))
     ]
     explained = _explained_by_hardware(facts, with_cause)
+    files: dict[str, set[str]] = {}
+    for event in ended:
+        files.setdefault(_DIGITS.sub("#", event.text), set()).add(event.file)
+    # what many print follows from what one of them prints
+    own = [one for one in ended if len(files[_DIGITS.sub("#", one.text)]) < AT_LEAST]
+    ended = own or ended
     for event in sorted(ended, key=lambda one: one.place):
         if event.place in explained:
             continue
@@ -242,7 +255,7 @@ def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tup
     these lines does not matter."""
     if not any(HARDWARE & set(event.signature.for_) for event in with_cause):
         return set()
-    return {event.place for event in facts.events if event.signature.id == "cuda-kernel-failed"}
+    return {event.place for event in facts.events if event.id == "cuda-kernel-failed"}
 
 
 def _is_swept(facts: Facts, event: Event) -> bool:
@@ -294,23 +307,23 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
     faults = {
         event.place
         for event in facts.events
-        if event.signature.kind == "error" and event.signature.fact == "gdrcopy_missing"
+        if event.kind == "error" and event.fact == "gdrcopy_missing"
     }
     own = {
-        event.signature.id
+        event.id
         for event in facts.events
         if rank is not None and rank_of(event) == rank and not comes_before(first, event)
     }
     return [
         event
         for event in facts.faults
-        if event.signature.kind == "symptom"
+        if event.kind == "symptom"
         and not event.source
-        and event.signature.fact not in REPORTS
+        and event.fact not in REPORTS
         and event.place not in {first.place, *faults}
         and (silent or not comes_before(event, first))
         and (rank is None or rank_of(event) != rank)
-        and event.signature.id not in own
+        and event.id not in own
     ]
 
 
@@ -328,9 +341,9 @@ def who_failed(facts: Facts, event: Event) -> str:
     if rank is None and (failed := failed_of_root(facts)):
         rank = failed.rank
         host = host or next((one.fields.get("host") for one in facts.of("failed_host")), None)
-    if event.signature.fact == "host_lost":
+    if event.fact == "host_lost":
         return f"host {host or event.fields.get('address') or '(not named)'}"
-    if event.signature.fact == "task_lost":
+    if event.fact == "task_lost":
         return f"task {event.fields.get('task') or event.fields.get('named')}"
     return (f"rank {rank}" if rank is not None else "a process") + (f" on {host}" if host else "")
 

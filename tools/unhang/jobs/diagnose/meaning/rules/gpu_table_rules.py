@@ -243,7 +243,7 @@ def _is_explained(test: _Test, facts: Facts) -> bool:
     """Whether a message of DCGM that is known, or a row of its own, says why the test failed; in
     the table of version 3 each test of the software is a row."""
     return test.name != "software" or any(
-        one.signature.id.startswith("dcgm-") and one.signature.kind != "fact"
+        one.id.startswith("dcgm-") and one.kind != "fact"
         for one in facts.events
         if one.file == test.event.file
     )

@@ -50,9 +50,7 @@ def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_documented/gpu_nccl_torch_2/mig-slices-same-parent.
     """
     duplicate = [
-        event
-        for event in facts.events
-        if event.signature.id == "nccl-duplicate-gpu" and not event.quoted
+        event for event in facts.events if event.id == "nccl-duplicate-gpu" and not event.quoted
     ]
     if duplicate and facts.of("mig"):
         why = "the ranks are on MIG instances of one GPU, which NCCL does not join"
@@ -75,9 +73,7 @@ def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
     Keeps silent: diagnose_documented/between_nodes_3/mpijob-launcher-retries-until-dns.
     """
     unknown = [
-        event
-        for event in facts.events
-        if event.signature.id == "master-name-unknown" and not event.quoted
+        event for event in facts.events if event.id == "master-name-unknown" and not event.quoted
     ]
     found = [
         (event, later)
@@ -98,7 +94,7 @@ def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
     diagnose_real/hostname-unresolvable.
     """
     if unknown := [
-        event for event in facts.events if event.signature.id in NAME_UNKNOWN and not event.quoted
+        event for event in facts.events if event.id in NAME_UNKNOWN and not event.quoted
     ]:
         why = "the name does not resolve, which comes before any connection"
         yield Evidence("firewall_ports", -STRONG, why, (unknown[0],), "name-leads-nowhere")
@@ -144,11 +140,7 @@ def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
             if event.fields["name"] == "MASTER_ADDR" and _is_elsewhere(event.fields["value"])
         ]
         if named and (
-            waits := [
-                event
-                for event in facts.events
-                if event.signature.id in NO_ANSWER and not event.quoted
-            ]
+            waits := [event for event in facts.events if event.id in NO_ANSWER and not event.quoted]
         ):
             why = (
                 "the job runs on one machine, and waits for another address,"

@@ -138,9 +138,7 @@ def did_not_meet(facts: Facts) -> Event | None:
 def system_call_failed(facts: Facts) -> Event | None:
     """NCCL's unhandled system error, a bus error, or a line that suggests shared memory."""
     for event in facts.events:
-        is_unhandled = (
-            event.signature.id == "nccl-unhandled-error" and "system" in event.text.lower()
-        )
+        is_unhandled = event.id == "nccl-unhandled-error" and "system" in event.text.lower()
         if not event.quoted and (
             is_unhandled
             or "shm_too_small" in event.signature.for_

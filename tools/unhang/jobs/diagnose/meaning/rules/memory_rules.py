@@ -114,7 +114,7 @@ def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_batches/8/020, diagnose_batches/16/h45.
     """
     for event in facts.of("oom_other_process"):
-        other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
+        other, own = event.decimal("other"), event.decimal("own")
         if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
             why = (
                 f"two processes hold equal parts of the GPU ({other:g} and {own:g} GiB), as ranks"

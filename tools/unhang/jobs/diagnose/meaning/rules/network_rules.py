@@ -35,10 +35,7 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
     several = (
         several
         or bool(facts.of("socket_failed"))
-        or any(
-            event.signature.id.startswith(("nccl-connect", "torch-connect"))
-            for event in facts.events
-        )
+        or any(event.id.startswith(("nccl-connect", "torch-connect")) for event in facts.events)
     )
     several = several and not (facts.of("local_peer_closed") and len(facts.hosts) < 2)
     # another run of the same host is an experiment

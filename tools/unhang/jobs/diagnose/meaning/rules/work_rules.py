@@ -135,7 +135,7 @@ def main_process_prepares(facts: Facts) -> Iterator[Evidence]:
 def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
     """Ranks that had not come to the store or to JAX's coordinator were started: they were at
     work."""
-    if wait.signature.fact != "timeout":
+    if wait.fact != "timeout":
         for cause in ("launch_mismatch", "firewall_ports"):
             yield Evidence(
                 cause,
@@ -185,7 +185,7 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
 
 
 def _seconds(event: Event, name: str) -> float:
-    return float(event.fields[name] or 0)
+    return event.decimal(name)
 
 
 def _work_outlasts_limit(
