@@ -218,7 +218,7 @@ def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> 
 def _is_late(facts: Facts, seq: int) -> bool:
     """Whether many steps had worked: they are in the log, or the sequence number is too high for a
     start-up."""
-    works = facts.of("training_step") or facts.of("bar") or _serves(facts)
+    works = facts.said("training_step", "bar") or _serves(facts)
     return seq > (LATE_SEQ if works else 10 * LATE_SEQ)
 
 

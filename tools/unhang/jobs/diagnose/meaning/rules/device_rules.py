@@ -29,12 +29,7 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
         for event in facts.of("transport")
         if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
     ]
-    worked = (
-        facts.of("training_step")
-        or facts.of("average_bandwidth")
-        or facts.of("comm_destroyed")
-        or facts.of("library_failed")
-    )
+    worked = facts.said("training_step", "average_bandwidth", "comm_destroyed", "library_failed")
     if (
         not p2p
         or worked
@@ -45,7 +40,7 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
     ):
         return
     signs = hang_signs(facts)
-    if not (facts.of("init_complete") or facts.of("rings_connected")) and near_end(facts, p2p[-1]):
+    if not facts.said("init_complete", "rings_connected") and near_end(facts, p2p[-1]):
         why = "initialisation stops once channels over peer-to-peer are chosen"
         yield Evidence("acs_iommu", SUPPORTING + 0.6, why, (p2p[-1],), "p2p-silent")
         yield Evidence("driver_p2p_bug", SUPPORTING, why, (p2p[-1],), "p2p-silent")

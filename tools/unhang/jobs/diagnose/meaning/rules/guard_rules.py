@@ -103,26 +103,24 @@ def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
 
 def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
     """The store has counted more workers than the job has: those of an earlier run are among them,
-    so none is missing.
+    so none is missing. Where a rank was started for as many, it is the size that is wrong.
 
     Decides diagnose_batches/13/e27, diagnose_documented/gpu_nccl_torch_2/store-barrier-key-reused.
     """
-    counted = [
-        event
-        for event in facts.of("store_count")
-        if event.number("joined") > event.number("size") > 0 and not event.quoted
-    ]
-    if counted:
-        fields = counted[0].fields
-        why = (
-            f"{fields['joined']} workers have joined a store for {fields['size']}: those of an"
-            " earlier run are counted too"
-        )
-        yield Evidence(
-            "stale_store", STRONG + SUPPORTING, why, (counted[0],), "more-than-the-world"
-        )
-        for cause in ("launch_mismatch", "slow_rank_or_io", "firewall_ports"):
-            yield Evidence(cause, -STRONG, why, (counted[0],), "more-than-the-world")
+    sizes = {
+        one.fields["value"] for one in facts.said("setting") if one.fields["name"] == "WORLD_SIZE"
+    }
+    for event in facts.said("store_count"):
+        joined, size = event.fields["joined"], event.fields["size"]
+        if event.number("joined") > event.number("size") > 0 and joined not in sizes:
+            why = (
+                f"{joined} workers have joined a store for {size}: those of an earlier run are"
+                " counted too"
+            )
+            yield Evidence("stale_store", STRONG + SUPPORTING, why, (event,), "more-than-the-world")
+            for cause in ("launch_mismatch", "slow_rank_or_io", "firewall_ports"):
+                yield Evidence(cause, -STRONG, why, (event,), "more-than-the-world")
+            return
 
 
 def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:

@@ -393,7 +393,7 @@ def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous.
     """
     waited = facts.of("store_count") or facts.of("store_timeout")
-    for name in ("MASTER_ADDR", "MASTER_PORT") if waited else ():
+    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if waited else ():
         given = [one for one in facts.of("setting") if one.fields["name"] == name]
         by_file = {event.file: event for event in given}  # a file each of a rank or a node
         by_value = {one.fields["value"]: one for one in reversed(by_file.values())}
@@ -404,8 +404,9 @@ def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
                 f"{name}={value} in {PurePath(event.file).name}"
                 for value, event in by_value.items()
             )
-            events = tuple(by_value.values())
-            yield Evidence("launch_mismatch", STRONG + 2, why, events, "two-rendezvous")
+            yield Evidence(
+                "launch_mismatch", STRONG + 2, why, tuple(by_value.values()), "two-rendezvous"
+            )
 
 
 def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
