@@ -40,8 +40,7 @@ def written(demo_audit, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNHANG_WATCHED", str(folder / "record"))
         printed("watch", "--", sys.executable, "-c", "")
-    names = (*texts, "record", "smoke", "ticket", "signers")
-    places = {name: folder / name for name in names}
+    places = {one: folder / one for one in (*texts, "record", "smoke", "ticket", "signers")}
     return {**places, "run": run, "plan": run / "plan.json"}
 
 
