@@ -59,7 +59,7 @@ NEXT = {
     "others": "start the missing ranks, or see why their nodes did not: the launcher's log there",
 }
 
-UNMET = "at two addresses or ports, or for a process of theirs that answers nobody"
+UNMET = "if they still do in a minute, at two addresses or ports, or for one that answers nobody"
 # USER_HZ, the unit of a process's start in /proc, is 100 on every machine with GPUs
 TICKS_PER_S = 100
 
@@ -339,7 +339,7 @@ def never_came(job: JobLook) -> list[Named]:
             )
         ]
     if world and not job.standing:
-        why = f"all {world} ranks wait in {where}, {UNMET}"
+        why = f"all {world} ranks wait in {where}; {UNMET}"
         return [Named(Suspect(host, None, None, STARTING, why, NEXT["meet"]), None)]
     return []
 

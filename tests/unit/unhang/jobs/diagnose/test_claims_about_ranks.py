@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.affected import who_is_meant
-from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.diagnosing import diagnose, read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.line_prefixes import parse_prefix
 from unhang.jobs.diagnose.meaning.evidence import Evidence
+from unhang.jobs.diagnose.meaning.rules.failures import first_failure
 
 FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_claims"
 CALL = re.compile(r"\[rank(\d+)\].*SeqNum=(\d+), OpType=(\w+)")
@@ -81,6 +82,13 @@ def test_who_prints_that_it_waited_is_not_the_one_that_is_waited_for(tmp_path):
     for rank in range(4):
         (tmp_path / f"rank{rank}.log").write_text(f"[rank{rank}]: RuntimeError: [{wait}\n")
     assert {tuple(one["where"]) for one in diagnose([str(tmp_path)])["causes"]} == {()}
+
+
+def test_what_follows_an_exception_of_all_ranks_is_not_the_first(tmp_path):
+    shared = "Traceback (most recent call last):\nKeyError: 'layers.7.weight'\n"
+    for name, more in ("w0", ""), ("w1", "ValueError: too late\n"), ("w2", ""):
+        (tmp_path / name).write_text(shared + more)
+    assert "KeyError" in first_failure(gather_facts(read_all([str(tmp_path)])[1])).text
 
 
 def test_times_of_a_collector_and_of_the_program_make_nobody_late():

@@ -12,11 +12,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from read_again import fits
 
 from unhang.cli import main
 from unhang.core.errors import UserError
-from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.inspect.bundle import (
     BROKEN,
     INSPECTION,
@@ -94,7 +93,7 @@ def test_the_verdict_is_that_of_inspect(scene, code, word, cause, tmp_path, caps
     assert [one["cause"] for one in found["causes"] if one["severity"] != "info"] == (
         [cause] if cause else []
     )
-    assert list(check_schema(found, read_schema("diagnosis-1"))) == []
+    fits(found, "diagnosis-1")
     main(["diagnose", "-v", path])
     assert said["headline"] in capsys.readouterr().out
 
@@ -400,7 +399,7 @@ def test_dumps_that_name_another_rank_are_one_line_behind_the_look(tmp_path, cap
     assert [(one["ranks"], one["agrees"]) for one in found["verdicts"]] == [
         ("1", True), ("0", False),
     ]  # fmt: skip
-    assert list(check_schema(found, read_schema("diagnosis-1"))) == []
+    fits(found, "diagnosis-1")
 
 
 def test_a_path_that_only_dumps_tell_apart_stays_the_verdict_of_the_look(tmp_path, capsys):

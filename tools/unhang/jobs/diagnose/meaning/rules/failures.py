@@ -4,6 +4,7 @@ cause, and the timeouts of others follow from it."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
@@ -24,7 +25,6 @@ _OF_TRANSPORT = re.compile(
     r"Error: (?:NCCL (?:error|invalid|unhandled|internal)|.{0,300}(?:closed by (?:remote )?peer|"
     r"pair closure|Timed out waiting))"
 )
-_DIGITS = re.compile(r"\d+")
 FEW_LINES = 2  # a log of nothing but the scheduler's own lines
 BESIDE_LINES = 20  # after a rank's failure, others print their steps for a while
 HARDLY = 0.5  # below any other evidence
@@ -60,39 +60,43 @@ def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
     if echoes:
         who = who_failed(facts, first)
         why = f"{who} failed first; the others waited for it"
-        is_file_alone = who == "a process" and len(facts.last) > 1
         yield Evidence(
             "rank_failed",
             WEIGHTS["decisive"] - (0.0 if _is_own_fault(first) else NOT_NAMED),
             why,
             (first, *echoes[:2]),
             "failed-first",
-            who=(f"file {PurePath(first.file).name}",) if is_file_alone else (),
+            who=(f"file {PurePath(first.file).name}",)
+            if who == "a process" and facts.last.keys() - {first.file}
+            else (),
         )
 
 
 def rank_ended_without_a_word(facts: Facts) -> Iterator[Evidence]:
-    """All ranks but one, or files of several, end with a connection that another process closed:
-    the one that printed no such line went first. It may have been killed, or have left with exit
-    code 0.
+    """Of files that are named alike, as those of ranks are, all but one end with a connection that
+    another process closed: the one without such a line went first. It may have been killed, or
+    have left with exit code 0.
 
     Decides diagnose_odd_ones/many_ranks/one-of-eight-ends-without-a-word.
     """
     told = {one.file: one for one in facts.said("peer_gone")}
-    faults = {one.file for one in (*own_errors(facts), *(one.event for one in facts.timeouts))}
-    silent = facts.last.keys() - told.keys() - faults
+    faults = {one.file for one in (*own_errors(facts), *facts.said("timeout"))}
+    names = {_masked(file) for file in told}
+    silent = {file for file in facts.last if _masked(file) in names} - told.keys() - faults
     if len(told) >= AT_LEAST and len(silent) == 1:
         file = silent.pop()
-        ranks = {rank for rank, said in facts.words.items() if said.file == file}
-        number = rank_in_name(file) if len(ranks) != 1 else ranks.pop()
+        number, (line, text) = rank_in_name(file), facts.last[file][-1]
         who = f"file {PurePath(file).name}" if number is None else f"rank {number}"
-        line, text = facts.last[file][-1]
-        last = {"file": file, "line": line, "text": text, "says": f"the last line of {who}"}
-        why = f"{who} ended without a word; {len(told)} others lost their connection"
         yield Evidence(
-            "rank_failed", WEIGHTS["strong"], why, tuple(told.values())[:2], "ended-in-silence",
-            who=(who,), places=(last,),
+            "rank_failed", WEIGHTS["strong"],
+            f"{who} ended without a word; {len(told)} others lost their connection",
+            tuple(told.values())[:2], "ended-in-silence", who=(who,),
+            places=({"file": file, "line": line, "text": text},),
         )  # fmt: skip
+
+
+def _masked(text: str) -> str:
+    return re.sub(r"\d+", "#", text)
 
 
 def _is_own_fault(first: Event) -> bool:
@@ -158,21 +162,17 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
     """Why a job was ended that had failed or stood before: after its last step, or told of anywhere
     else; None for a job that ran."""
     faults = [
-        *own_errors(facts),
-        *facts.faults,
-    ]
-    faults = [
         event
-        for event in faults
+        for event in (*own_errors(facts), *facts.faults)
         if event.fact not in ENDED_FROM_OUTSIDE
         and event.file == end.file
         and step - BESIDE_LINES < event.line < end.line
     ]
-    stands = [event for event in hang_signs(facts) if event.fact != "interrupted"]
     stands = [
         event
-        for event in stands
-        if event.fact == "hang_told" or event.file != end.file or event.line < end.line
+        for event in hang_signs(facts)
+        if event.fact == "hang_told"
+        or (event.fact != "interrupted" and (event.file != end.file or event.line < end.line))
     ]
     others = [
         event
@@ -212,27 +212,22 @@ def first_failure(facts: Facts) -> Event | None:
     ended = [
         event
         for event in facts.said(*ENDINGS)
-        if event.place not in places and not _is_swept(facts, event)
-    ]
-    ended = [event for event in ended if not _OF_TRANSPORT.search(event.text)]
-    ended = [
-        event
-        for event in ended
-        if not (_was_caught(facts, event) and any(_follows(event, other) for other in with_cause))
+        if event.place not in places
+        and not _is_swept(facts, event)
+        and not _OF_TRANSPORT.search(event.text)
+        and not (_was_caught(facts, event) and any(_follows(event, one) for one in with_cause))
     ]
     explained = _explained_by_hardware(facts, with_cause)
-    files: dict[str, set[str]] = {}
-    for event in ended:
-        files.setdefault(_DIGITS.sub("#", event.text), set()).add(event.file)
-    # what many print follows from what one of them prints
-    own = [one for one in ended if len(files[_DIGITS.sub("#", one.text)]) < AT_LEAST]
-    ended = own or ended
+    files = Counter(text for text, _ in {(_masked(one.text), one.file) for one in ended})
+    # what many print follows from what one of them printed before
+    many = [one for one in ended if files[_masked(one.text)] >= AT_LEAST]
+    after = {one.file: one.line for one in reversed(many)}
+    ended = [
+        one for one in ended if one not in many and one.line < after.get(one.file, one.line + 1)
+    ] or ended
     for event in sorted(ended, key=lambda one: one.place):
-        if event.place in explained:
-            continue
-        if not any(
-            comes_before(other, event) for other in [*with_cause, *ended] if other is not event
-        ):
+        others = [one for one in (*with_cause, *ended) if one is not event]
+        if event.place not in explained and not any(comes_before(one, event) for one in others):
             return most_telling(event, ended)
     return None
 
@@ -304,11 +299,7 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
     consequence where others print it too."""
     rank = rank_of(first)
     silent = _had_failed_in_silence(facts, first)
-    faults = {
-        event.place
-        for event in facts.events
-        if event.kind == "error" and event.fact == "gdrcopy_missing"
-    }
+    faults = {event.place for event in facts.of("gdrcopy_missing") if event.kind == "error"}
     own = {
         event.id
         for event in facts.events
