@@ -18,7 +18,6 @@ from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.diagnose.meaning.rules.combining import RULES
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import JOB_RULES
-from unhang.jobs.flight_steps import recording_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMED = re.compile(r"\bdiagnose\w*/[\w/.-]*[\w-]")
@@ -77,7 +76,7 @@ def is_better_with(rule, files, right, sieve=None, ids=frozenset()):
     """sieve, ids: of what is searched and which rules count, where a log is answered as if it had
     not been seen."""
     inputs, scans, flights = read_all(files, sieve=sieve)
-    facts = gather_facts(scans, recording_of(flights))
+    facts = gather_facts(scans, flights)
     own = {one.id for one in rule(facts)}
     with_it, without_it = (
         document(inputs, facts, without=left_out) for left_out in (ids, ids | own)

@@ -28,7 +28,6 @@ from unhang.jobs.diagnose.diagnosing import document
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.jobs.flight_steps import recording_of
 
 SUBJECTS = (
     "py-spy",
@@ -164,7 +163,7 @@ def diagnose_without(
 
     def answer_of(names: list[str]) -> Mapping[str, Any]:
         inputs, scans, flights = read_all(names, sieve=sieve)
-        return document(inputs, gather_facts(scans, recording_of(flights)), without=ids)
+        return document(inputs, gather_facts(scans, flights), without=ids)
 
     return answer_of
 

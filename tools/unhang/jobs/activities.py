@@ -19,6 +19,7 @@ SERVING, LOCK = "serving", "waiting for a lock"
 # Not by catalogue.table(): whatever catalogue a fleet is judged with, stacks of torch are the same.
 _TABLE = Path(__file__).resolve().parent / "catalogue" / "tables" / "job_activities.yml"
 _FRAME = re.compile(r"^(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)$")
+_OF_GPU = re.compile(r"synchronize|wait\w*")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 
 
@@ -31,6 +32,16 @@ class Activity:
     function: str
     place: str
     user: str
+
+    @property
+    def awaits_gpu(self) -> bool:
+        """Whether it waits for its GPU, which does not show whom that waits for."""
+        return self.name == COLLECTIVE and bool(_OF_GPU.fullmatch(self.function))
+
+    @property
+    def awaits_ranks(self) -> bool:
+        """Whether it waits for other ranks."""
+        return self.name in (COLLECTIVE, STARTING) and not self.awaits_gpu
 
     @property
     def where(self) -> str:

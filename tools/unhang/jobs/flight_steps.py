@@ -23,6 +23,7 @@ from unhang.jobs.flight import Entry, Flight
 NEWEST = 256  # launches of a group at a rank, beside the open ones
 MOMENT_S = 5.0  # in which a job that moves may have called something that not all have entered
 _STATES = {"started": STARTED, "completed": COMPLETED}
+_OF_ALL = "default_pg"  # torch's name of the group of all ranks
 _Members = tuple[int, ...]
 
 
@@ -46,9 +47,9 @@ class _Sent:
     entry: Entry
 
 
-def recording_of(flights: Sequence[Flight]) -> Recording | None:
+def recording_of(flights: Sequence[Flight], waiting: Iterable[int] = ()) -> Recording | None:
     """What the dumps of one job show, None without a dump. A dump without a rank counts by its
-    place if no dump has one, else not at all."""
+    place if no dump has one, else not at all. waiting: as waited_for() takes it."""
     by_rank = ranked(flights)
     if not by_rank:
         return None
@@ -61,10 +62,12 @@ def recording_of(flights: Sequence[Flight]) -> Recording | None:
         or _ended_during_the_dumps([*by_rank.values()])
     ):
         return Recording(tuple(by_rank), WaitedFor(), went_on=True)
-    return Recording(tuple(by_rank), _answer(by_rank, moving))
+    return Recording(tuple(by_rank), _answer(by_rank, moving, waiting))
 
 
-def _answer(by_rank: Mapping[int, Flight], moving: Sequence[int]) -> WaitedFor:
+def _answer(
+    by_rank: Mapping[int, Flight], moving: Sequence[int], waiting: Iterable[int]
+) -> WaitedFor:
     members = {rank: _members(rank, flight) for rank, flight in by_rank.items()}
     names = _Names(by_rank, members)
     groups: dict[str, Group] = {}
@@ -99,7 +102,7 @@ def _answer(by_rank: Mapping[int, Flight], moving: Sequence[int]) -> WaitedFor:
         groups.update((one.name, one) for one in names.of(rank) if one.name not in groups)
     return waited_for(
         groups.values(), [step for _, step in steps], by_rank, complete=True, once=True,
-        moving=moving,
+        moving=moving, waiting=waiting,
     )  # fmt: skip
 
 
@@ -182,6 +185,8 @@ class _Names:
         ranks = self.members[rank].get(name) or next(
             (those for those in self.known.get(name, ()) if rank in those), ()
         )
+        if not ranks and self.descriptions.get(name) == _OF_ALL:
+            ranks = tuple(sorted(self.members))
         shown = name
         if self.descriptions.get(name, "") not in ("", "undefined", "?"):
             shown = f"{self.descriptions[name]} ({name})"

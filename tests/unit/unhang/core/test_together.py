@@ -38,7 +38,7 @@ def logs(tmp_path):
 
 def diagnosed(folder, together):
     inputs, scans, _ = read_all([str(folder)], together=together)
-    return document(inputs, gather_facts(scans, None))
+    return document(inputs, gather_facts(scans))
 
 
 def test_diagnose_names_each_log_for_which_there_was_no_room(logs):

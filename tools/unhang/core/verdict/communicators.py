@@ -7,7 +7,7 @@ looks well.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -48,7 +48,8 @@ class Standing:
     ranks: of all communicators. missing: {rank: whether RAS takes it for dead}. total: {rank:
     operations launched}; starting: ranks that still set up a communicator; sharing: two
     communicators in which something was launched share two ranks; counts_all: the answer has the
-    counts of all operations, as JSON has and text has not."""
+    counts of all operations, as JSON has and text has not. waiting: ranks that other evidence shows
+    in a wait."""
 
     version: str = ""
     moved: bool | None = None
@@ -62,6 +63,7 @@ class Standing:
     world_size: int | None = None
     sharing: bool = False
     counts_all: bool = False
+    waiting: Collection[int] = ()
 
     @cached_property
     def waited(self) -> WaitedFor:
@@ -69,7 +71,14 @@ class Standing:
         groups, steps = groups_and_steps(self.lags)
         launched = self.total if self.counts_all else None
         once = self.moved is None
-        return waited_for(groups, steps, complete=True, launched=launched, once=once)
+        return waited_for(
+            groups,
+            steps,
+            complete=True,
+            launched=launched,
+            once=once,
+            waiting=self.waiting,
+        )
 
     @property
     def roots(self) -> list[int]:
@@ -105,9 +114,11 @@ def standing_between(
     last: Mapping[str, Any],
     names: Mapping[Key, int],
     asleep: Container[int | None] = (),
+    waiting: Collection[int] = (),
 ) -> Standing:
     """What two answers show, or one that is given twice. names: rank of the job of each process.
-    asleep: ranks that took no processor time between the two, so that they launched nothing."""
+    asleep: ranks that took no processor time between the two, so that they launched nothing.
+    waiting: ranks that other evidence shows in a wait."""
     counts, before = _counts(last, names), _counts(first, names)
     both = first is not last
     lags = [lag for lag in _lags(counts) if not both or any(lag == one for one in _lags(before))]
@@ -119,7 +130,7 @@ def standing_between(
         ranks=frozenset({rank for one in counts.values() for rank in one} | set(missing)),
         missing=missing, errors=errors, total=_totals(counts), places=places,
         starting=_starting(last, names), sharing=_sharing(counts),
-        world_size=max(sizes, default=None), counts_all=last.get("form") == "json",
+        world_size=max(sizes, default=None), counts_all=last.get("form") == "json", waiting=waiting,
     )  # fmt: skip
 
 
@@ -164,6 +175,11 @@ def _members(row: Mapping[str, Any], name: str) -> list[list[Any]]:
     ]
 
 
+def _global_of(row: Mapping[str, Any], names: Mapping[Key, int]) -> dict[int, int | None]:
+    """Rank within a communicator -> rank of the job."""
+    return {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
+
+
 def _counts(
     answer: Mapping[str, Any], names: Mapping[Key, int]
 ) -> dict[tuple[str, str], dict[int, int]]:
@@ -171,7 +187,7 @@ def _counts(
     launched."""
     found: dict[tuple[str, str], dict[int, int]] = {}
     for row in communicator_rows(answer):
-        global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
+        global_of = _global_of(row, names)
         groups = [
             (as_list(group.get("ranks")), _launched(group))
             for group in as_list(row.get("counts"))
@@ -241,7 +257,7 @@ def _gone(
     errors: dict[int, str] = {}
     places = {rank: key for key, rank in names.items()}
     for row in communicator_rows(answer):
-        global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
+        global_of = _global_of(row, names)
         for one in _members(row, "missing"):
             rank = names.get((str(one[1]), one[2]))
             if rank is not None:
@@ -260,7 +276,7 @@ def _gone(
 def _starting(answer: Mapping[str, Any], names: Mapping[Key, int]) -> frozenset[int]:
     found: set[int] = set()
     for row in communicator_rows(answer):
-        global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
+        global_of = _global_of(row, names)
         found |= {
             name
             for rank in as_list(row.get("starting"))

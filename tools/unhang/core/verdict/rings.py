@@ -144,7 +144,7 @@ def _unlike_most(
     ring: Set[int], crossed: Sequence[Wait], launched: Mapping[int, int] | None
 ) -> tuple[int, ...]:
     """Of many that wait together the one that alone is awaited elsewhere, and has called less than
-    they; or the one for which many wait, and which waits alone."""
+    they; or the one for which many wait, and which waits alone; or which waits alone for many."""
     for wait in crossed:
         elsewhere = {rank for one in crossed if one is not wait for rank in one.awaited}
         astray = elsewhere & {*wait.waiting}
@@ -157,6 +157,8 @@ def _unlike_most(
         alone = others and all({*one.waiting} & ring <= awaited for one in others)
         if len(wait.waiting) >= MAJORITY and len(awaited) == 1 and alone:
             return tuple(awaited)
+        if len(wait.waiting) == 1 and len(wait.behind) >= MAJORITY and len(others) > 1:
+            return wait.waiting
     return ()
 
 

@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.text import counted
 from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.streams import Story, Stream
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
-from unhang_node.base.parse.values import as_map, number_of
+from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
 NEXT_LOOK_AT_NODE = (
     "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
@@ -321,9 +320,7 @@ _NEXT = {
 
 
 def _result(end: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    result = end.get("result")
-    rows = result.get(name) if isinstance(result, dict) else None
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return as_maps(as_map(end.get("result")).get(name))
 
 
 def _inconsistent(end: Mapping[str, Any], reported: Mapping[int, Story]) -> list[Suspect]:
@@ -348,11 +345,7 @@ def _inconsistent(end: Mapping[str, Any], reported: Mapping[int, Story]) -> list
 
 
 def _ranks(value: Any, reported: Mapping[int, Story]) -> list[int]:
-    return (
-        [rank for rank in value if isinstance(rank, int) and rank in reported]
-        if isinstance(value, list)
-        else []
-    )
+    return [rank for rank in as_list(value) if isinstance(rank, int) and rank in reported]
 
 
 def _minority(
@@ -436,49 +429,27 @@ def _wrong_results(
     witnesses = Counter(source for source, _ in seen)
     victims = Counter(receiver for _, receiver in seen)
     where = ", ".join(dict.fromkeys(name for name, _, _ in rows))
+    hit = Counter({story.rank for _, story, _ in rows})
+    if not seen and len(hit) == len(reported):
+        why = f"all ranks have wrong sums, and all data arrives right ({where})"
+        return [_of_host(None, phase, why, "unhang smoke --isolate finds the node")]
+    times, why = hit, "has wrong sums where others have the right ones ({2})"
     if seen and max(witnesses.values()) >= max(victims.values()):
-        guilty = sorted(
-            rank for rank, times in witnesses.items() if times == max(witnesses.values())
+        times, why = (
+            witnesses,
+            "its data arrived wrong at {} of {} ranks, against exactly known results ({})",
         )
-        why = "its data arrived wrong at {} of {} ranks, against exactly known results ({})"
-        return [
-            _suspect(
-                reported[rank],
-                why.format(witnesses[rank], len(reported), where),
-                _corrupt(reported[rank]),
-                phase,
-            )
-            for rank in guilty
-        ]
-    if seen:
-        alone = sorted(rank for rank, times in victims.items() if times == max(victims.values()))
-        return [
-            _suspect(
-                reported[rank],
-                f"receives wrong data from {counted(victims[rank], 'rank')} ({where})",
-                _corrupt(reported[rank]),
-                phase,
-            )
-            for rank in alone
-        ]
-    hit = sorted({story.rank for _, story, _ in rows})
-    if len(hit) < len(reported):
-        return [
-            _suspect(
-                reported[rank],
-                f"has wrong sums where others have the right ones ({where})",
-                _corrupt(reported[rank]),
-                phase,
-            )
-            for rank in hit
-        ]
+    elif seen:
+        times, why = victims, "receives wrong data from {} of {} ranks ({})"
     return [
-        _of_host(
-            None,
+        _suspect(
+            reported[rank],
+            why.format(times[rank], len(reported), where),
+            _corrupt(reported[rank]),
             phase,
-            f"all ranks have wrong sums, and all data arrives right ({where})",
-            "unhang smoke --isolate finds the node",
         )
+        for rank in sorted(times)
+        if times[rank] == max(times.values())
     ]
 
 
@@ -490,13 +461,8 @@ def _corrupt(story: Story) -> str:
 
 
 def _senders(end: Mapping[str, Any]) -> list[int]:
-    result = end.get("result")
-    named = result.get("wrong_from") if isinstance(result, dict) else None
-    return (
-        [int(source) for source in named if re.fullmatch(r"\d{1,6}", str(source))]
-        if isinstance(named, dict)
-        else []
-    )
+    named = as_map(as_map(end.get("result")).get("wrong_from"))
+    return [int(source) for source in named if re.fullmatch(r"\d{1,6}", str(source))]
 
 
 def _waited_for(reported: Mapping[int, Story]) -> WaitedFor:
@@ -554,7 +520,6 @@ def _errors(reported: Mapping[int, Story]) -> list[Suspect]:
 
 def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
     """All ranks entered and none left: a fault of the path between them."""
-    found = []
     for wait in _waited_for(reported).full:
         stall = as_map(reported[wait.waiting[0]].stall)
         why = (
@@ -564,6 +529,5 @@ def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
         then = (
             "unhang smoke --isolate finds the pair; the experiments below tell which way is broken"
         )
-        phase = str(stall.get("phase"))
-        found.append(Suspect(None, None, None, phase, why, then, may_be_slow=True))
-    return found
+        return [Suspect(None, None, None, str(stall.get("phase")), why, then, may_be_slow=True)]
+    return []

@@ -133,6 +133,7 @@ def waited_for(
     launched: Mapping[int, int] | None = None,
     moving: Iterable[int] = (),
     once: bool = False,
+    waiting: Iterable[int] = (),
 ) -> WaitedFor:
     """Who is waited for. steps: those of a rank in the order in which it called them. seen: ranks
     that brought evidence, also those without a step. complete: the evidence holds every operation
@@ -140,7 +141,8 @@ def waited_for(
     only then an absent step proves that it was not launched. launched: {rank: operations of all
     groups, from the start of the job}, None if not known. moving: ranks that completed something
     just before their evidence was taken. once: the evidence is of one moment, which a job that
-    moves has too: that many are waited for by fewer is no hang then."""
+    moves has too: that many are waited for by fewer is no hang then. waiting: ranks that other
+    evidence shows in a wait for others; for whom is open."""
     by_name = {group.name: group for group in groups}
     by_group: dict[str, dict[int, list[Step]]] = {}
     opened: dict[int, list[Step]] = {}
@@ -172,7 +174,7 @@ def waited_for(
     lacking = [wait for wait in waits if wait.awaited]
     edges = _edges(lacking, opened)
     entered = [wait for wait in waits if not wait.awaited]
-    roots, ring = _roots_and_ring(edges, lacking, _held(entered, opened), set(missing))
+    roots, ring = _roots_and_ring(edges, lacking, _held(entered, opened), set(missing), {*waiting})
     is_new = all(wait.seq == 1 for wait in lacking)  # nobody behind ever called it
     who_wait = {rank for edge in edges for rank in edge.waiting}
     if once and not is_new and len(roots) > max(FEW, len(who_wait)):
@@ -292,18 +294,29 @@ def _first_unlike(group: Group, by_rank: Mapping[int, Sequence[Step]]) -> Wait |
 
 
 def _roots_and_ring(
-    edges: Sequence[Edge], lacking: Sequence[Wait], held: set[int], missing: set[int]
+    edges: Sequence[Edge],
+    lacking: Sequence[Wait],
+    held: set[int],
+    missing: set[int],
+    elsewhere: set[int],
 ) -> tuple[list[int], set[int]]:
-    """Whom others wait for, the one with most waiting ranks first, and who waits for each other."""
+    """Whom others wait for, the one with most waiting ranks first, and who waits for each other.
+    elsewhere: ranks that wait for somebody who is open."""
+    elsewhere = elsewhere - {rank for wait in lacking for rank in wait.queued}
     awaited = {rank for wait in lacking for rank in wait.awaited}
     waiting = {rank for edge in edges for rank in edge.waiting}
     behind = waiting_behind(awaited - waiting, edges)
     absent = set(behind) & missing
-    led = {rank for root, ranks in behind.items() if root not in absent for rank in ranks}
+    led = {
+        rank for root, ranks in behind.items() if root not in absent | elsewhere for rank in ranks
+    }
     ring = ring_of(edges, led)
     excused = _excused(absent, set(behind) - absent - held, edges, lacking, ring)
+    found = set(behind) - held - excused
+    # in a wait that no kind of evidence shows the other end of, unless all of them are
+    found = found - elsewhere or (set() if ring else found)
     roots = sorted(
-        set(behind) - held - excused,
+        found,
         key=lambda root: (root in missing, -len(behind[root]), root),
     )
     return roots, ring

@@ -32,7 +32,6 @@ from unhang.jobs.diagnose.looked import look_reader
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
-from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import job_reader
 
 SEVERITIES = ("critical", "error", "warning", "info")
@@ -130,7 +129,7 @@ def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], Mapping[s
         others, texts=look.logs if look else (), reader=job_reader(arguments)
     )
     flights += look.flights if look else ()
-    facts = gather_facts(scans, recording_of(flights))
+    facts = gather_facts(scans, flights)
     seen = list(look.evidence) if look else []
     if arguments.run:
         path, findings = read_findings(arguments.run)

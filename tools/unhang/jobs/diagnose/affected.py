@@ -33,7 +33,8 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     a GPU's serial number is added to its address. Of the ranks that kinds of evidence infer, those
     that all of them name; and who prints that it waited is not the one that is waited for."""
     inferred = [{who for who in one.who if _RANK.fullmatch(who)} for one in evidence]
-    common = set.intersection(*filter(None, inferred)) if any(inferred) else set()
+    roots = {f"rank {rank}" for rank in facts.answer.roots}
+    common = set.intersection(*filter(None, [*inferred, roots])) if any(inferred) else set()
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
     for event in _lines(evidence, bool(named)):
         for text in _of_event(event, facts):

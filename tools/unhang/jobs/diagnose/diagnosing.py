@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -13,8 +12,6 @@ from typing import Any
 
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.together import Together
-from unhang.core.verdict.waited_rows import waited_for_row
-from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
@@ -58,7 +55,6 @@ from unhang.jobs.diagnose.ranking import (
     rank_causes,
 )
 from unhang.jobs.flight import Flight
-from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import DEEPSPEED, LOGS_ALONE, JobFile, JobReader
 
 SCHEMA = "unhang/diagnosis/1"
@@ -69,9 +65,6 @@ OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
 # facts of a time limit that somebody may want to raise
 WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met")
-_VARIABLE = re.compile(r"\b[A-Z]{2,10}_[A-Z_]{2,40}\b")
-# in brackets, with names of variables
-_EXAMPLES = re.compile(r" \([^()]{0,80}\b[A-Z]{2,10}_[A-Z_]{2,40}[^()]{0,200}\)")
 # facts of a script that describe the job, in addition to its settings
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")
 
@@ -82,25 +75,14 @@ def diagnose(
     """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be
     read. reader: of files of the job."""
     inputs, scans, flights = read_all(names, reader=reader)
-    return document(inputs, gather_facts(scans, recording_of(flights)), more)
+    return document(inputs, gather_facts(scans, flights), more)
 
 
 def diagnose_text(text: str) -> dict[str, Any]:
     """The diagnosis of a text by itself, such as one error message. Text in, document out."""
-    about = Input("(text)")
-    return document(
-        [about],
-        gather_facts(
-            [
-                _scan_of(
-                    io.BytesIO(f"{text}\n".encode("utf-8", "surrogateescape")),
-                    about,
-                    _sieve_of_all(),
-                )
-            ],
-            None,
-        ),
-    )
+    content = f"{text}\n".encode("utf-8", "surrogateescape")
+    inputs, scans, _ = read_all((), texts=[("(text)", content)])
+    return document(inputs, gather_facts(scans))
 
 
 def read_all(
@@ -303,30 +285,13 @@ def document(
         "trouble": trouble,
         "decided": decided,
         "facts": describe(facts),
-        "waited_for": _waited_for(facts),
+        "waited_for": facts.waited_row(facts.answer),
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
         "collect_next": [] if decided else steps,
         "not_given": not_given(facts),
         "next": then,
     }
-
-
-def _waited_for(facts: Facts) -> dict[str, Any] | None:
-    """Who is waited for: by flight recorders, unless RAS or the log names somebody with more
-    certainty."""
-    recorded = waited_for_row(facts.flights.answer) if facts.flights else None
-    other = facts.waited_row()
-    rows = [row for row in (recorded, other) if row]
-    return max(rows, key=_certainty_of, default=None)
-
-
-def _certainty_of(row: Mapping[str, Any]) -> int:
-    """How certain a row is about whom it names, 0 if it names nobody."""
-    unlike = any(wait["calls"] for wait in row["waits"])
-    if not (row["roots"]["count"] or row["ring"]["count"] or unlike):
-        return 0
-    return 3 if unlike else (POSSIBLE, LIKELY, SURE).index(row["certainty"]) + 1
 
 
 def _raised_alone(facts: Facts) -> bool:
@@ -366,7 +331,7 @@ def _cause(
         "owner": own.get("owner") or row.get("owner", DEFAULT_OWNER),
         "certainty": certainty_of(cause),
         "where": who_is_meant(cause.for_, facts),
-        "means": _narrowed(own.get("means") or row["means"], cause),
+        "means": own.get("means") or row["means"],
         "evidence": lines_of(cause.for_),
         "against": [
             one
@@ -387,17 +352,6 @@ def _cause(
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],
     }
-
-
-def _narrowed(means: str, cause: Cause) -> str:
-    """What a cause means, without examples of variables none of which is among its evidence."""
-    shown = " ".join(event.text for one in cause.for_ for event in one.events)
-    return _EXAMPLES.sub(
-        lambda found: (
-            found.group() if any(name in shown for name in _VARIABLE.findall(found.group())) else ""
-        ),
-        means,
-    )
 
 
 def _repairs_of_the_job(cause: Cause, facts: Facts) -> dict[str, str]:

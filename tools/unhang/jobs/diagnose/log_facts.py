@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
-from unhang.jobs.diagnose.logs.calls import compare_calls
+from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.inspector_files import in_words, joined
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
@@ -20,8 +21,10 @@ from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
+from unhang.jobs.diagnose.standing import seen_in_stacks
 from unhang.jobs.diagnose.waits import row_of_waits, waits_of_log
-from unhang.jobs.flight_steps import Recording
+from unhang.jobs.flight import Flight
+from unhang.jobs.flight_steps import Recording, recording_of
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
@@ -51,7 +54,8 @@ class Facts:
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack. ended: what NCCL's Inspector records, in words."""
+    process -> its last stack; seen: what they show. ended: what NCCL's Inspector records, in
+    words."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -61,7 +65,7 @@ class Facts:
     world_size: int | None
     last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
     flights: Recording | None = None
-    calls: Sequence[Mapping[str, Any]] = ()
+    traced: Traced | None = None
     job: tuple[JobFile, ...] = ()
     stopped: Stopped | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
@@ -69,6 +73,7 @@ class Facts:
     ras: RasStanding | None = None
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
     ended: str = ""
+    seen: Seen = field(default_factory=Seen)
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -84,16 +89,34 @@ class Facts:
         kinds = ("error", "symptom")
         return [one for one in self.events if one.kind in kinds and not one.quoted]
 
-    def waited_row(self) -> dict[str, Any] | None:
-        """Who is waited for, as documents keep it; None where nobody waits."""
+    @cached_property
+    def answer(self) -> WaitedFor:
+        """Who is waited for, by all kinds of evidence together."""
+        recorded = [self.flights.answer] if self.flights else []
+        known = recorded if self._is_nameless else [*recorded, self.waited]
+        if self.traced and self.timeouts and all(rank >= 0 for rank, _ in self.traced.calls):
+            known.append(self.traced.answer)  # the log of a running job can end anywhere
+        return one_answer(known, self.seen)
+
+    @property
+    def _is_nameless(self) -> bool:
+        """Whether RAS knows the process that is waited for, and not which rank of the job it is."""
+        calls = [ranks for wait in self.waited.different for ranks in wait.calls.values()]
+        return any(rank < 0 for rank in self.waited.roots) or any(max(one) < 0 for one in calls)
+
+    def waited_row(self, answer: WaitedFor | None = None) -> dict[str, Any] | None:
+        """Who is waited for, as documents keep it; None where nobody waits. answer: by default that
+        of RAS or the lines of watchdogs."""
         steps = (one.event for one in self.timeouts)
         places = self.ras.places if self.ras else {}
-        calls = [ranks for wait in self.waited.different for ranks in wait.calls.values()]
-        if any(rank < 0 for rank in self.waited.roots) or any(max(one) < 0 for one in calls):
-            return None  # RAS knows the process, and not which rank of the job it is
+        if answer is None and self._is_nameless:
+            return None
         hosts = {rank: host for rank, (host, _) in places.items()}
         return row_of_waits(
-            self.waited, self.words, (*steps, *self.of("pg_idle"), *self.of("init_start")), hosts
+            answer or self.waited,
+            self.words,
+            (*steps, *self.of("pg_idle"), *self.of("init_start")),
+            hosts,
         )
 
     def waits_in_groups(self) -> bool:
@@ -115,7 +138,7 @@ class Facts:
         )
 
 
-def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Facts:
+def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts:
     """The facts of scans. Values in, values out; one pass over the events and a few look-ups."""
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
@@ -124,7 +147,9 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
     for event in events:
         if event.fact:
             by_fact.setdefault(event.fact, []).append(event)
-    ras = ras_standing([answer for scan in scans for answer in scan.ras])
+    stacks = by_thread([stack for scan in scans for stack in scan.stacks])
+    at = seen_in_stacks(stacks)
+    ras = ras_standing([answer for scan in scans for answer in scan.ras], at.waits)
     even = ras.even_ranks if ras else 0
     logged = _logged_size(by_fact) or even or None
     records = joined(scan.records for scan in scans)
@@ -144,7 +169,7 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ())
     )
     made = [call for scan in scans for call in scan.calls.values()]
-    calls = compare_calls(made, set_up) if made else ()
+    traced = traced_calls(made, set_up) if made else None
     stopped = rank_that_stopped_first(scan.steps for scan in scans)
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
     return Facts(
@@ -155,15 +180,18 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         tuple(str(host) for host in hosts),
         size,
         last,
-        flights,
-        calls,
+        recording_of(flights, at.waits),
+        traced,
         job,
         stopped,
         words,
-        ras.waited if ras and ras.waited.names_somebody else waits_of_log(seen, words, bool(even)),
+        ras.waited
+        if ras and ras.waited.names_somebody
+        else waits_of_log(seen, words, bool(even), at.waits),
         ras,
-        by_thread([stack for scan in scans for stack in scan.stacks]),
+        stacks,
         in_words(records),
+        at,
     )
 
 
@@ -328,7 +356,6 @@ def describe(facts: Facts) -> dict[str, Any]:
             "ranks": ranks_row(facts.flights.ranks),
             "waited_for": waited_for_row(facts.flights.answer),
         },
-        "calls": [dict(one) for one in facts.calls[:MOST_LISTED]],
         "last": [
             {"file": file, "line": lines[-1][0], "text": lines[-1][1]}
             for file, lines in list(facts.last.items())[:MOST_LISTED]

@@ -7,7 +7,7 @@ of the job another one is, is open: it gets a number below 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
@@ -19,12 +19,15 @@ from unhang.core.verdict.communicators import (
     ranks_by_largest,
     standing_between,
 )
-from unhang.core.verdict.waiting import LIKELY, SURE, Wait, WaitedFor
+from unhang.core.verdict.rendering import ranks_wait
+from unhang.core.verdict.waiting import LIKELY, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
+from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER
 
 GAVE_UP = ("NOCOMM", "ABORT")
 LEFT = "has aborted or destroyed a communicator that the others still use"
+MOST_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -120,13 +123,13 @@ def _communicator(wait: Wait) -> str:
     return wait.group.name.partition(" (")[0]
 
 
-def ras_standing(answers: Sequence[RasAnswer]) -> RasStanding | None:
-    """None without an answer."""
+def ras_standing(answers: Sequence[RasAnswer], waiting: Collection[int] = ()) -> RasStanding | None:
+    """None without an answer. waiting: ranks that other evidence shows in a wait."""
     if not answers:
         return None
     first, last = first_and_last(answers)
     names = _names(last)
-    standing = standing_between(first.found, last.found, names)
+    standing = standing_between(first.found, last.found, names, waiting=waiting)
     return RasStanding(standing, last, 1 if first is last else 2)
 
 
@@ -159,6 +162,27 @@ def named_roots(ras: RasStanding) -> list[int]:
     return named or ras.left or ras.silent
 
 
-def is_sure(ras: RasStanding) -> bool:
-    """Whether RAS itself saw it: twice the same, or a process that it takes for dead."""
-    return ras.waited.certainty == SURE or any(ras.standing.missing.values())
+def kind_and_words(ras: RasStanding, named: Sequence[int]) -> tuple[str, str]:
+    """What RAS shows of the ranks that it names: a key of
+    _BY_RAS in recording_rules.py; and the same as a sentence."""
+    waited = ras.waited
+    if waited.left_the_order:
+        kind, does = "order", IN_ANOTHER_ORDER
+    elif waited.roots:
+        wait = waited.waits[0]
+        does = f"launched fewer operations: {ranks_wait(len(wait.waiting))} in {wait.operation}"
+        kind, does = "behind", f"{does} #{wait.seq} of {wait.group.name}"
+    elif waited.different:
+        kind, does = "unlike", "called another operation than the others of its communicator"
+    elif waited.ring:
+        kind, does = (
+            "ring",
+            "wait for each other, each in an operation that the other has not called",
+        )
+    elif ras.left:
+        kind, does = "gone", LEFT
+    elif any(ras.standing.missing.values()):
+        kind, does = "dead", "is dead"
+    else:
+        kind, does = "silent", "does not answer: stopped, gone or in the kernel"
+    return kind, f"{', '.join(ras.who(rank) for rank in named[:MOST_SHOWN])} {does}"

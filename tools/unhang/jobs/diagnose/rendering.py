@@ -385,20 +385,7 @@ def _measured(facts: Mapping[str, Any]) -> list[str]:
         row = recorded["waited_for"]
         said = [waited_headline(row), *waited_lines(row)] if row else ["nobody is waited for"]
         lines.append(f"flight recorder of {in_ranks(recorded['ranks'])}: {'; '.join(said)}")
-    lines += [_trace(one) for one in facts.get("calls", ())[:4]]
     return lines
-
-
-def _trace(one: Mapping[str, Any]) -> str:
-    behind = ", ".join(
-        f"{visible(rank['rank'], 60)} at {rank['op']} {rank['number']}"
-        for rank in one["behind"][:8]
-    )
-    place = f"[{path_shown(one['file'])}:{one['line']}]"
-    return (
-        f"NCCL's trace of calls: {len(one['ranks'])} of {one['nranks']} ranks at {one['op']}"
-        f" {one['number']}, behind: {behind or 'none'} {place}"
-    )
 
 
 def _values(values: Sequence[Mapping[str, Any]]) -> str:

@@ -7,12 +7,12 @@ whom is asked of the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from unhang.core.verdict.waited_rows import Beside, waited_for_row
-from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, Group, Wait, WaitedFor, waited_for
+from unhang.core.verdict.waiting import POSSIBLE, Group, Wait, WaitedFor, waited_for
 from unhang.jobs.diagnose.log_groups import EVERYBODY, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -21,17 +21,20 @@ IN_ANOTHER_ORDER = "called two groups in another order than the others that wait
 FEW_OF = 3  # ranks that wait, for each one without a line
 
 
-def waits_of_log(shown: LogGroups, spoke: Iterable[int], are_all_there: bool) -> WaitedFor:
+def waits_of_log(
+    shown: LogGroups, spoke: Iterable[int], are_all_there: bool, elsewhere: Collection[int] = ()
+) -> WaitedFor:
     """spoke: ranks with a line of their own. Never sure: an absent line proves nothing.
-    are_all_there: RAS counts them all, so that nobody is asked for whom the log lacks."""
+    are_all_there: RAS counts them all, so that nobody is asked for whom the log lacks.
+    elsewhere: ranks that other evidence shows in a wait."""
     seen = {*shown.ranks, *spoke}
     groups = _with_unknown_members(shown)
-    answer = _of_ranks(waited_for(groups, shown.steps, seen))
+    answer = _of_ranks(waited_for(groups, shown.steps, seen, waiting=elsewhere))
     if answer.full and not answer.roots and not answer.ring:
         # what all entered ends by itself, unless it is queued behind what is asked for here
         entered = {wait.group.name for wait in answer.full}
         steps = [step for step in shown.steps if step.group not in entered]
-        behind = _of_ranks(waited_for(groups, steps, seen))
+        behind = _of_ranks(waited_for(groups, steps, seen, waiting=elsewhere))
         answer = behind if behind.roots or behind.ring else answer
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
     silent = set(answer.roots) - seen
@@ -41,7 +44,7 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int], are_all_there: bool) ->
             replace(group, members=tuple(rank for rank in group.members if rank in seen))
             for group in shown.groups
         ]
-        others = waited_for(among, shown.steps, seen)
+        others = waited_for(among, shown.steps, seen, waiting=elsewhere)
         if not (others.roots or others.ring):
             follows = (*answer.waits, *answer.follows)
             others = replace(answer, roots=(), waits=(), follows=follows)
@@ -49,7 +52,7 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int], are_all_there: bool) ->
         return replace(others, certainty=POSSIBLE, missing=missing)
     if waiting and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting, shown)
-    return replace(answer, certainty=LIKELY) if answer.certainty == SURE else answer
+    return answer
 
 
 def _with_unknown_members(shown: LogGroups) -> list[Group]:
@@ -74,7 +77,7 @@ def _seen_in(group: Group, shown: LogGroups) -> list[int]:
 
 def _of_ranks(answer: WaitedFor) -> WaitedFor:
     """The answer without unknown members: who waits for one of them waits, and for whom is open."""
-    waits = [_without_unknown(wait) for wait in (*answer.waits, *answer.follows)]
+    waits = (*answer.waits, *answer.follows)
     roots = tuple(rank for rank in answer.roots if rank >= 0)
     first = tuple(wait for wait in waits if set(roots) & set(wait.awaited))
     return replace(
@@ -84,13 +87,6 @@ def _of_ranks(answer: WaitedFor) -> WaitedFor:
         follows=tuple(wait for wait in waits if wait not in first),
         missing=tuple(rank for rank in answer.missing if rank >= 0),
     )
-
-
-def _without_unknown(wait: Wait) -> Wait:
-    if all(rank >= 0 for rank in wait.group.members):
-        return wait
-    missing = tuple(rank for rank in wait.missing if rank >= 0)
-    return replace(wait, group=Group(wait.group.name), missing=missing)
 
 
 def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogGroups) -> WaitedFor:
@@ -105,14 +101,17 @@ def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogG
 
 def _named_alone(wait: Wait) -> Wait:
     """Without ranks below 0, which stand for those that an answer counts and does not name."""
-    waiting, behind, missing, queued = (
+    group = (
+        wait.group if min(wait.group.members, default=0) >= 0 else replace(wait.group, members=())
+    )
+    waiting, behind, missing, queued, *calls = (
         tuple(rank for rank in ranks if rank >= 0)
-        for ranks in (wait.waiting, wait.behind, wait.missing, wait.queued)
+        for ranks in (wait.waiting, wait.behind, wait.missing, wait.queued, *wait.calls.values())
     )
-    calls = {what: tuple(rank for rank in ranks if rank >= 0) for what, ranks in wait.calls.items()}
     return replace(
-        wait, waiting=waiting, behind=behind, missing=missing, queued=queued, calls=calls
-    )
+        wait, group=group, waiting=waiting, behind=behind, missing=missing, queued=queued,
+        calls=dict(zip(wait.calls, calls, strict=True)),
+    )  # fmt: skip
 
 
 def row_of_waits(
@@ -123,14 +122,11 @@ def row_of_waits(
 ) -> dict[str, Any] | None:
     """The document's row. words: rank -> its last line. events: the lines of the steps.
     places: rank -> host, as far as another source has them."""
-    waited = replace(
-        waited,
-        waits=tuple(map(_named_alone, waited.waits)),
-        follows=tuple(map(_named_alone, waited.follows)),
-        crossed=tuple(map(_named_alone, waited.crossed)),
-        different=tuple(map(_named_alone, waited.different)),
-        full=tuple(map(_named_alone, waited.full)),
+    waits, follows, different, full = (
+        tuple(map(_named_alone, those))
+        for those in (waited.waits, waited.follows, waited.different, waited.full)
     )
+    waited = replace(waited, waits=waits, follows=follows, different=different, full=full)
     lines = {event.place: event for event in events}
     hosts = {
         rank: event.prefix.host

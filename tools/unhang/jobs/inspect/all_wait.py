@@ -17,8 +17,6 @@ from unhang.jobs.inspect.whose_gpus import own_gpus
 
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list",
                   "recv_object_list"}  # fmt: skip
-# a wait for a GPU, which does not say for what
-GPU_WAITS = {"synchronize", "wait", "wait_stream", "wait_event"}
 ORDER = "an order of calls (who sends to whom and receives from whom, and which comes first)"
 GROUPS = "groups that share ranks and call in unlike order"
 KERNEL = "a kernel of one rank that never ends"
@@ -79,7 +77,7 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
 def _needs_others(look: RankLook) -> bool:
     """Whether a rank waits for a collective, or for a GPU; a notebook that sleeps does not."""
     doing = look.doing
-    return doing is not None and (doing.name == COLLECTIVE or doing.function in GPU_WAITS)
+    return doing is not None and (doing.name == COLLECTIVE)
 
 
 def _where(waiting: Sequence[RankLook]) -> str:
@@ -105,7 +103,7 @@ def _what_it_may_be(job: JobLook, waiting: Sequence[RankLook]) -> list[str]:
     if any(one.function in POINT_TO_POINT for one in doing):
         ways.append(ORDER)
     # also where it is no call that names an operation: who waits for a GPU does not say for what
-    if any(one.function in GPU_WAITS or one.name != COLLECTIVE for one in doing):
+    if any(one.awaits_gpu or one.name != COLLECTIVE for one in doing):
         ways += [f"{ORDER}, or of groups that share ranks", KERNEL]
     elif (job.standing and job.standing.sharing) or _differ(waiting):
         ways.append(GROUPS)

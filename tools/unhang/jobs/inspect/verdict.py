@@ -75,7 +75,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     job = job_look(documents)
     verdict, flights = _judge(job), None
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
-        verdict, flights = with_recorded(verdict, documents)
+        verdict, flights = with_recorded(verdict, job)
     verdict = with_raised(verdict, job)
     by_looks, verdict = verdict, with_pace(verdict, job)
     pace = pace_row(job)

@@ -72,7 +72,7 @@ def test_batch_without_a_measured_run_time_was_called_by_each_rank_that_reports_
     ],
 )
 def test_of_the_ranks_that_kinds_of_evidence_infer_those_are_meant_that_all_name(named, found):
-    facts = gather_facts([], None)
+    facts = gather_facts([])
     evidence = [Evidence("slow_rank_or_io", 4.0, "", (), "x", who=who) for who in named]
     assert who_is_meant(evidence, facts) == found
 

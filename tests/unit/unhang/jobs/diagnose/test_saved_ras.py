@@ -64,10 +64,10 @@ def roots(found):
 def test_rank_that_launched_fewer_operations_is_waited_for(answer, scene, form):
     found = answer(parts(f"{scene}-second")[form])
     assert (roots(found), found["waited_for"]["certainty"]) == ("1", "likely")
-    assert found["outcome"]["why"].startswith("rank 1 (127.0.0.1) is waited for")
+    assert found["outcome"]["why"].startswith("NCCL's RAS: rank 1 (process ")
     assert not found["found"]
     assert (
-        f"--pid {found['outcome']['why'].rpartition('process is ')[2].split()[0]}"
+        f"--pid {found['outcome']['why'].partition('(process ')[2].split()[0]}"
         in (found["collect_next"][0])
     )
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from unhang.core.text import counted
-from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, waited_for
+from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
 from unhang.jobs.diagnose.logs.reading import Block
 
 MARK = b": opCount "
@@ -48,6 +48,11 @@ class Call:
     line: int
     text: str
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """Its line."""
+        return {"file": self.file, "line": self.line, "text": self.text}
+
 
 def note_calls(block: Block, file: str, calls: MutableMapping[tuple[str, str], Call]) -> None:
     """Records the latest call of each process and communicator."""
@@ -81,92 +86,51 @@ def without_calls(text: bytes) -> bytes:
     return _REST.sub(LEFT_OUT, text) if MARK in text else text
 
 
-def compare_calls(calls: Iterable[Call], set_up: Iterable[str]) -> list[dict[str, Any]]:
-    """[{group, nranks, number, op, file, line, text, ranks, behind, calls}] for each communicator
-    with traces of several ranks. set_up: lines that show the communicator of each rank. A rank is
-    its number in the largest communicator of its process, or host:pid if no line shows one. behind:
-    [{rank: its last call}] of ranks whose latest call is older, awaited where the rank waits in no
-    other communicator. calls: {call: [rank]} with the newest number, if the calls differ."""
+class Traced(NamedTuple):
+    """What the trace shows. answer: a rank is its number in the largest communicator of its
+    process; one below 0 is a process of which no line shows it. calls: (rank, group) -> its latest
+    call."""
+
+    answer: WaitedFor
+    calls: Mapping[tuple[int, str], Call]
+
+    def who(self, ranks: Sequence[int], group: str) -> str:
+        """rank 2 (after AllReduce 11), or its process."""
+        calls = ((rank, self.calls[rank, group]) for rank in ranks[:8])
+        return ", ".join(
+            f"{f'rank {rank}' if rank >= 0 else call.process} (after {call.op} {call.number})"
+            for rank, call in calls
+        )
+
+
+def traced_calls(calls: Iterable[Call], set_up: Iterable[str]) -> Traced:
+    """set_up: lines that show the communicator of each rank. Only the latest call of a rank in a
+    communicator is known: an older one than that of others has ended."""
     known = {
         (found["process"], found["comm"]): found
         for text in set_up
         if (found := _COMMUNICATOR.search(text))
     }
-    names: dict[str, tuple[int, str]] = {}
-    for (process, _), found in known.items():
-        if int(found["nranks"]) > names.get(process, (0, ""))[0]:
-            names[process] = (int(found["nranks"]), found["rank"])
-    groups: dict[tuple[str, int], list[tuple[str, Call]]] = {}
+    by_size = sorted(known.values(), key=lambda found: int(found["nranks"]))
+    numbers = {found["process"]: int(found["rank"]) for found in by_size}
+    groups: dict[tuple[str, int], list[tuple[int, Call]]] = {}
     for call in calls:
         found = known.get((call.process, call.comm))
-        group = found["group"] if found and found["group"] else ""
-        groups.setdefault((group, call.nranks), []).append(
-            (names[call.process][1] if call.process in names else call.process, call)
-        )
-    groups = {key: members for key, members in groups.items() if _is_one(key[1], members)}
-    roots = _roots(groups)
-    return [
-        _compare(group, nranks, members, roots)
-        for (group, nranks), members in sorted(groups.items())
-    ]
-
-
-def _roots(groups: Mapping[tuple[str, int], Sequence[tuple[str, Call]]]) -> set[str]:
-    """The ranks that are behind somewhere and wait nowhere."""
-    names = sorted({name for members in groups.values() for name, _ in members}, key=_order)
-    number = {name: place for place, name in enumerate(names)}
-    steps = []
-    for key, members in groups.items():
+        rank = numbers.setdefault(call.process, -1 - len(numbers))
+        group = (found["group"] if found else "") or ""
+        groups.setdefault((group, call.nranks), []).append((rank, call))
+    latest: dict[tuple[int, str], Call] = {}
+    named, steps = [], []
+    for (group, nranks), members in sorted(groups.items()):
+        ranks = tuple(sorted(rank for rank, _ in members))
+        if not 1 < len({*ranks}) == len(ranks) <= nranks:
+            continue  # these cannot be ranks of one communicator
+        named.append(Group(f"communicator {group}".strip(), ranks, nranks))
         newest = max(call.number for _, call in members)
-        for name, call in members:
+        for rank, call in members:
+            latest[rank, named[-1].name] = call
+            what = f"of {counted(call.count, 'element')}, datatype {call.datatype}"
             state = LAUNCHED if call.number == newest else COMPLETED
-            steps.append(Step(number[name], str(key), call.op, call.number, state))
-    members_of = [
-        Group(str(key), tuple(number[name] for name, _ in members))
-        for key, members in groups.items()
-    ]
-    return {names[rank] for rank in waited_for(members_of, steps).roots}
-
-
-def _is_one(nranks: int, members: Sequence[tuple[str, Call]]) -> bool:
-    """Whether these can be ranks of one communicator: not more than its size, and none twice."""
-    names = [name for name, _ in members]
-    return 1 < len(members) <= nranks and len(set(names)) == len(names)
-
-
-def _compare(
-    group: str, nranks: int, members: Sequence[tuple[str, Call]], roots: set[str]
-) -> dict[str, Any]:
-    newest = max((call for _, call in members), key=lambda call: call.number)
-    behind = {name: call for name, call in members if call.number < newest.number}
-    ahead = [(name, call) for name, call in members if name not in behind]
-    by_call: dict[str, list[str]] = {}
-    for name, call in ahead:
-        by_call.setdefault(
-            f"{call.op} of {counted(call.count, 'element')}, datatype {call.datatype}", []
-        ).append(name)
-    return {
-        "group": group or None, "nranks": nranks, "number": newest.number, "op": newest.op,
-        "file": newest.file, "line": newest.line, "text": newest.text,
-        "ranks": sorted((name for name, _ in ahead), key=_order),
-        "calls": by_call if len(by_call) > 1 else {},
-        "behind": [
-            {**_stopped(name, behind[name]), "awaited": name in roots}
-            for name in sorted(behind, key=_order)[:64]
-        ],
-    }  # fmt: skip
-
-
-def _stopped(name: str, call: Call) -> Mapping[str, Any]:
-    return {
-        "rank": name,
-        "number": call.number,
-        "op": call.op,
-        "file": call.file,
-        "line": call.line,
-        "text": call.text,
-    }
-
-
-def _order(name: str) -> tuple[int, str]:
-    return (int(name), "") if name.isdigit() else (1 << 40, name)
+            one = (rank, named[-1].name, call.op, call.number, state, what, "", call.file)
+            steps.append(Step(*one, call.line))
+    return Traced(waited_for(named, steps), latest)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
-from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
@@ -41,7 +40,7 @@ from unhang.jobs.diagnose.rank_names import (
     limit_in_words,
     named_ranks,
 )
-from unhang.jobs.diagnose.ras_standing import LEFT, named_roots
+from unhang.jobs.diagnose.ras_standing import kind_and_words, named_roots
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also
 # when its workers are gone.
@@ -59,6 +58,8 @@ FEW_OF = 3  # ranks that print, for each one that prints nothing
 LONGEST_WORDS = 160
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
+NAMELESS = "a process raised an exception whose name and message are not in the log"
+ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
 RAS_ALIKE = (
     "all ranks have launched equally many operations, as NCCL's RAS counts them; whether they end"
     " it does not tell"
@@ -76,7 +77,6 @@ DUMPS_NAME_NOBODY = (
     "these dumps show no rank that others wait for: their operations have ended, the job was"
     " moving, or all ranks stand in the same one"
 )
-ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
 ASK_WHO_ENTERED = (
     "the flight recorder's dumps of all ranks, or NCCL RAS (ncclras -v): who has not entered it",
 )
@@ -145,7 +145,6 @@ OF_A_MACHINE_FACTS = (
 """Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
 remarks and advice are not among them."""
 MOST_LAST_WORDS = 3
-NAMELESS = "a process raised an exception whose name and message are not in the log"
 # of a process's end, by others
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
 
@@ -418,17 +417,10 @@ def _collective(facts: Facts) -> Conclusion:
 
 def _groups_wait(facts: Facts) -> Conclusion:
     """Several groups wait, and all for the same few ranks."""
-    roots = facts.waited.roots
-    row = facts.waited_row()
-    lines = {(step.source, step.line) for step in facts.waited.waits[0].steps}
-    event = next((one.event for one in facts.timeouts if one.event.place in lines), None)
-    said = [
-        f"rank {rank} last printed: {shown_line(facts.words[rank])}"
-        for rank in roots
-        if rank in facts.words
-    ]
-    told = [waited_headline(row), *waited_lines(row), *said[:MOST_LAST_WORDS]] if row else said
-    return Conclusion("no_end", "; ".join(told), event, (ASK_ONE_RANK.format(named_ranks(roots)),))
+    row = facts.waited_row() or {}
+    why = "; ".join([waited_headline(row), *waited_lines(row)])
+    ask = ASK_ONE_RANK.format(named_ranks(facts.waited.roots))
+    return Conclusion("no_end", why, first=(ask,))
 
 
 def _set_up(facts: Facts) -> Conclusion | None:
@@ -444,31 +436,15 @@ def _ras(facts: Facts) -> Conclusion | None:
         return Conclusion("healthy", RAS_MOVED)
     if not (named := named_roots(ras)):
         shown = RAS_AHEAD if ras.standing.lags else RAS_ALIKE
-        return Conclusion("no_end", shown, first=(ASK_RAS_AGAIN,))
-    row = facts.waited_row()
-    who = ", ".join(ras.who(rank) for rank in named[:MOST_LAST_WORDS])
-    if ras.waited.roots and row:
-        found = ras.places.get(named[0])
-        process = [f"its process is {found[1]} on node {found[0]}"] if found else []
-        why = "; ".join([waited_headline(row), *waited_lines(row), *process])
-    elif ras.waited.roots:
-        wait = ras.waited.waits[0]
-        why = (
-            f"{who} is waited for: {ranks_wait(len(wait.waiting))} in {wait.operation}"
-            f" #{wait.seq} of {wait.group.name}; which rank of the job it is RAS does not tell here"
+        return Conclusion(
+            "no_end",
+            shown,
+            first=(ASK_RAS_AGAIN,),
         )
-    elif ras.waited.different and row:
-        why = waited_headline(row)
-    elif ras.waited.ring:
-        why = f"{who} wait for each other: each is in an operation that the other has not called"
-    elif ras.left:
-        why = f"{who} {LEFT}, as NCCL's RAS says"
-    else:
-        is_dead = any(ras.standing.missing.values())
-        why = f"{who} {'is dead, as RAS finds' if is_dead else 'does not answer NCCL RAS'}"
     place = ras.places.get(named[0])
-    ask = ASK_ON_NODE.format(pid=place[1], host=place[0]) if place else ""
-    return Conclusion("no_end", why, first=(ask,) if ask else ())
+    ask = (ASK_ON_NODE.format(pid=place[1], host=place[0]),) if place else ()
+    _, words = kind_and_words(ras, named)
+    return Conclusion("no_end", f"NCCL's RAS: {words}", first=ask)
 
 
 def _reported_end(facts: Facts) -> Conclusion | None:
@@ -606,7 +582,7 @@ def is_from_a_program(facts: Facts) -> bool:
         facts.stopped
         or facts.words
         or facts.flights
-        or facts.calls
+        or facts.traced
         or facts.ras
         or facts.stacks
         or facts.ended

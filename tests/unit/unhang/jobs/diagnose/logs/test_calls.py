@@ -9,6 +9,7 @@ import pytest
 
 from unhang.core.redact import redacted
 from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.reading import Input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
@@ -54,6 +55,10 @@ def scan(*lines: str) -> Scan:
     )
 
 
+def traced(*lines: str) -> Traced:
+    return traced_calls(scan(*lines).calls.values(), lines)
+
+
 def causes(diagnosis: dict) -> dict[str, dict]:
     return {one["cause"]: one for one in diagnosis["causes"] if one["severity"] != "info"}
 
@@ -67,14 +72,8 @@ def test_rank_that_stopped_before_the_others_is_named_with_its_line(tmp_path: Pa
         call(1, 12),
         TIMEOUT.format(rank=0),
     )
-    (trace,) = found["facts"]["calls"]
-    assert (trace["op"], trace["number"], trace["ranks"], trace["group"]) == (
-        "AllReduce",
-        12,
-        ["0", "1"],
-        "0x77",
-    )
-    assert [(one["rank"], one["number"], one["line"]) for one in trace["behind"]] == [("2", 11, 6)]
+    wait = found["waited_for"]["waits"][0]
+    assert (found["waited_for"]["roots"]["ranks"], wait["seq"]) == ("2", 12)
     assert {"rank_desync_app", "slow_rank_or_io"} <= set(causes(found))
     assert any(
         line["line"] == 6 and "opCount b" in line["text"]
@@ -86,7 +85,7 @@ def test_different_calls_under_one_number_are_the_first_cause(tmp_path: Path) ->
     calls = [call(0, 12), call(1, 12), call(2, 12, "AllGather")]
     found = read(tmp_path, *map(set_up, range(3)), *calls, TIMEOUT.format(rank=0))
     assert found["causes"][0]["cause"] == "rank_desync_app"
-    assert len(found["facts"]["calls"][0]["calls"]) == 2
+    assert "AllGather of 4,096 elements, datatype 7: rank 2" in str(found["causes"][0]["evidence"])
 
 
 def test_different_sizes_under_one_number_count_as_different(tmp_path: Path) -> None:
@@ -102,36 +101,24 @@ def test_different_sizes_under_one_number_count_as_different(tmp_path: Path) -> 
 
 
 def test_log_of_a_running_job_that_breaks_off_is_no_trouble(tmp_path: Path) -> None:
-    found = read(
-        tmp_path,
-        *map(set_up, range(3)),
-        *[call(rank, number) for number in range(40) for rank in range(3)],
-        call(0, 40),
-    )
-    assert found["facts"]["calls"][0]["behind"]
-    assert not causes(found)
+    calls = [call(rank, number) for number in range(40) for rank in range(3)]
+    found = read(tmp_path, *map(set_up, range(3)), *calls, call(0, 40))
+    assert (causes(found), found["waited_for"]) == ({}, None)
 
 
 @pytest.mark.parametrize("size", [2, 8])
-def test_without_set_up_lines_the_processes_stand_for_the_ranks(tmp_path: Path, size: int) -> None:
-    calls = [call(rank, 5, nranks=size) for rank in range(size)]
-    found = read(tmp_path, *calls, call(0, 6, nranks=size))
-    assert [one["rank"] for one in found["facts"]["calls"][0]["behind"]] == [
-        f"node{rank}:{500 + rank}" for rank in range(1, size)
-    ]
+def test_without_set_up_lines_the_processes_stand_for_the_ranks(size: int) -> None:
+    trace = traced(*[call(rank, 5 + (not rank), nranks=size) for rank in range(size)])
+    assert trace.who(trace.answer.roots[-1:], "communicator") == "node1:501 (after AllReduce 5)"
+    assert len(trace.answer.roots) == size - 1
 
 
-def test_two_communicators_of_one_process_are_kept_apart(tmp_path: Path) -> None:
+def test_two_communicators_of_one_process_are_kept_apart() -> None:
     other = [call(rank, 90).replace("comm 0x55", "comm 0x66") for rank in range(3)]
     second = [set_up(rank, group="0x88").replace("comm 0x55", "comm 0x66") for rank in range(3)]
-    found = read(
-        tmp_path, *map(set_up, range(3)), *second, *[call(rank, 12) for rank in range(3)], *other
-    )
-    assert {(one["group"], one["number"]) for one in found["facts"]["calls"]} == {
-        ("0x77", 12),
-        ("0x88", 90),
-    }
-    assert not any(one["behind"] for one in found["facts"]["calls"])
+    lines = [*map(set_up, range(3)), *second, *[call(rank, 12) for rank in range(3)], *other]
+    full = {(one.group.name, one.seq) for one in traced(*lines).answer.full}
+    assert full == {("communicator 0x77", 12), ("communicator 0x88", 90)}
 
 
 def test_a_rank_that_waits_in_another_communicator_only_follows(tmp_path: Path) -> None:
@@ -152,24 +139,20 @@ def test_a_rank_that_waits_in_another_communicator_only_follows(tmp_path: Path) 
         *[line.replace("comm 0x55", "comm 0x66") for line in of_pair],
         TIMEOUT.format(rank=0),
     )
-    late = {
-        one["nranks"]: {rank["rank"]: rank["awaited"] for rank in one["behind"]}
-        for one in found["facts"]["calls"]
-        if one["behind"]
-    }
-    assert late == {4: {"2": False, "3": True}, 2: {"3": True}}
-    assert "did not call" in str(found["causes"]) and "ranks 2 (at" not in str(found["causes"])
+    assert found["waited_for"]["roots"]["ranks"] == "3"
+    assert "rank 3 (after AllReduce 12) did not call" in str(found["causes"])
 
 
 def test_hosts_of_a_trace_are_masked(tmp_path: Path) -> None:
-    found = read(tmp_path, *[call(rank, 5) for rank in range(3)], call(0, 6))
+    found = read(
+        tmp_path, *[call(rank, 5 + (not rank)) for rank in range(3)], TIMEOUT.format(rank=0)
+    )
     assert sorted(found["facts"]["hosts"]) == ["node0", "node1", "node2"]
-    assert "node" not in str(redacted(found)["facts"]["calls"])
+    assert "node1:501 (after" in str(found) and "node1" not in str(redacted(found))
 
 
-def test_more_processes_than_ranks_are_not_compared(tmp_path: Path) -> None:
-    found = read(tmp_path, *[call(rank, rank, nranks=2) for rank in range(4)])
-    assert found["facts"]["calls"] == []
+def test_more_processes_than_ranks_are_not_compared() -> None:
+    assert not traced(*[call(rank, rank, nranks=2) for rank in range(4)]).calls
 
 
 def test_sends_and_receives_are_no_collectives() -> None:

@@ -16,8 +16,7 @@ from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
-from unhang.jobs.diagnose.rank_names import collective_in_words, named_ranks
-from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER
+from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 START_UP_SEQ = 50  # a collective so early belongs to start-up
@@ -172,23 +171,14 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
     if not waits:
         return
     lines = {(step.source, step.line) for one in waits for step in one.steps}
-    events = [one.event for one in facts.timeouts if one.event.place in lines]
-    shown = tuple(events[:MOST_UNLIKE])
-    if not waited.roots or row is None:
-        ones = "; ".join(
-            f"{named_ranks(one.waiting)} in {collective_in_words(one.operation, one.seq, None)} of"
-            f" {one.group.name or 'another group'}"
-            for one in waits[:MOST_UNLIKE]
-        )
-        why = f"{named_ranks(waited.ring)} wait for each other in different groups: {ones}"
-        yield Evidence("rank_desync_app", STRONG - 0.5, why, shown, "groups-in-a-ring")
+    shown = tuple(one.event for one in facts.timeouts if one.event.place in lines)[:MOST_UNLIKE]
+    who = tuple(f"rank {rank}" for rank in waited.roots)
+    if row is None or waited.left_the_order or not who:
+        weight = SUPPORTING + 1 if who else STRONG - 0.5
+        why = ring_in_words(waited)
+        yield Evidence("rank_desync_app", weight, why, shown, "groups-in-a-ring", who=who)
         return
     why = f"{waited_headline(row)}; what it does there is not in these lines"
-    who = tuple(f"rank {rank}" for rank in waited.roots)
-    if waited.left_the_order:
-        why = f"{named_ranks(waited.roots)} {IN_ANOTHER_ORDER}"
-        yield Evidence("rank_desync_app", SUPPORTING + 1, why, shown, "groups-in-a-ring", who=who)
-        return
     yield Evidence("slow_rank_or_io", HINTING - 0.1, why, shown, "rank-not-there", who=who)
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
-from unhang.jobs.diagnose.ras_standing import LEFT, named_roots
-from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER
+from unhang.jobs.diagnose.ras_standing import MOST_SHOWN, kind_and_words, named_roots
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 
 _BY_CERTAINTY = {SURE: STRONG, LIKELY: SUPPORTING + 1, POSSIBLE: SUPPORTING}  # weights of a root
-MOST_SHOWN = 4
+_BY_RAS = {
+    "order": {"rank_desync_app": SUPPORTING + 1},
+    "behind": {"slow_rank_or_io": HINTING, "rank_desync_app": HINTING - 0.1},
+    "unlike": {"rank_desync_app": STRONG + 1},
+    "ring": {"rank_desync_app": STRONG + 1},
+    "gone": {"rank_desync_app": STRONG, "rank_failed": HINTING},
+    "dead": {"rank_failed": STRONG, "slow_rank_or_io": HINTING},
+    "silent": {"rank_failed": SUPPORTING, "slow_rank_or_io": HINTING},
+}
 
 
 def _ranks(ranks: Iterable[int]) -> tuple[str, ...]:
@@ -35,9 +41,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
     answer = facts.flights.answer
     for wait in answer.different[:MOST_SHOWN]:
         fewest, *more = sorted(wait.calls.values(), key=len)
-        calls = "; ".join(
-            f"{what}: {named_ranks(ranks)}" for what, ranks in list(wait.calls.items())[:MOST_SHOWN]
-        )
+        calls = "; ".join(f"{what}: {named_ranks(ranks)}" for what, ranks in wait.calls.items())
         yield Evidence(
             "rank_desync_app",
             WEIGHTS["decisive"] if wait.group.members else SUPPORTING + 1,
@@ -52,13 +56,6 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
         yield Evidence(
             "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=_ranks(odd)
         )
-    if answer.full and not answer.roots and not answer.ring and facts.of("timeout"):
-        one = answer.full[0]
-        why = (
-            f"flight recorder: all members of {one.group.name} entered {one.operation} {one.seq},"
-            " and none has finished it"
-        )
-        yield Evidence("watchdog_timeout_too_short", SUPPORTING, why, (), "recorders-stuck")
 
 
 def _recorders_await(answer: WaitedFor) -> Iterator[Evidence]:
@@ -66,13 +63,11 @@ def _recorders_await(answer: WaitedFor) -> Iterator[Evidence]:
     row = waited_for_row(answer) or {}
     why = f"flight recorder: {'; '.join([waited_headline(row), *waited_lines(row)])}"
     lags = set(answer.roots) <= {rank for wait in answer.waits for rank in wait.queued}
-    beside = (
-        "rank_failed" if set(answer.roots) & set(answer.missing)
-        else "xid_hardware" if lags
-        else "rank_desync_app"
-    )  # fmt: skip
     name = "recorders-lag" if lags else "recorders-behind"
-    for cause, weight in (("slow_rank_or_io", _BY_CERTAINTY[answer.certainty]), (beside, HINTING)):
+    weights = {"slow_rank_or_io": _BY_CERTAINTY[answer.certainty]}
+    if lags or {*answer.roots} & {*answer.missing}:
+        weights["xid_hardware" if lags else "rank_failed"] = HINTING
+    for cause, weight in weights.items():
         yield Evidence(cause, weight, why, (), name, who=_ranks(answer.roots))
 
 
@@ -83,35 +78,29 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/13/e37.
     """
-    hangs = bool(hang_signs(facts))
-    for one in facts.calls:
-        late = [rank for rank in one["behind"] if rank["awaited"]]
-        places = tuple(
-            {name: place[name] for name in ("file", "line", "text")} for place in (*late[:4], one)
+    if (trace := facts.traced) is None:
+        return
+    for wait in trace.answer.different[:MOST_SHOWN]:
+        group = wait.group.name
+        calls = "; ".join(
+            f"{what}: {trace.who(ranks, group)}" for what, ranks in wait.calls.items()
         )
-        if one["calls"]:
-            calls = "; ".join(
-                f"{what}: ranks {', '.join(ranks[:8])}"
-                for what, ranks in list(one["calls"].items())[:4]
-            )
-            why = f"NCCL's trace: call {one['number']} differs: {calls}"
-            yield Evidence(
-                "rank_desync_app", STRONG + 1, why, (), "traces-differ", places=places[-1:]
-            )
-        elif late and hangs:
-            behind = ", ".join(
-                f"{rank['rank']} (at {rank['op']} {rank['number']})" for rank in late[:8]
-            )
-            why = (
-                f"NCCL's trace: ranks {behind} did not call {one['op']} {one['number']} in which"
-                " the others wait"
-            )
-            for cause, weight in (
-                ("rank_desync_app", SUPPORTING + 1),
-                ("slow_rank_or_io", SUPPORTING + 1),
-                ("watchdog_timeout_too_short", -SUPPORTING),
-            ):
-                yield Evidence(cause, weight, why, (), "traces-behind", places=places)
+        why = f"NCCL's trace: call {wait.seq} of {group} differs: {calls}"
+        few = min(wait.calls.values(), key=len)
+        places = tuple(trace.calls[rank, group].place for rank in few[:1])
+        yield Evidence("rank_desync_app", STRONG + 1, why, (), "traces-differ", places=places)
+    for wait in trace.answer.waits[:1] if hang_signs(facts) else ():
+        group = wait.group.name
+        roots = [rank for rank in trace.answer.roots if rank in wait.awaited][:MOST_SHOWN]
+        did = f"{trace.who(roots, group)} did not call {wait.operation} {wait.seq}"
+        why = f"NCCL's trace: {did} in which the others wait"
+        places = tuple(trace.calls[rank, group].place for rank in (*roots, *wait.waiting[:1]))
+        for cause, weight in (
+            ("rank_desync_app", SUPPORTING + 1),
+            ("slow_rank_or_io", SUPPORTING + 1),
+            ("watchdog_timeout_too_short", -SUPPORTING),
+        ):
+            yield Evidence(cause, weight, why, (), "traces-behind", places=places)
 
 
 def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
@@ -123,34 +112,10 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
     ras = facts.ras
     if ras is None or ras.moved or not (named := named_roots(ras)):
         return
-    waited = ras.waited
-    who = ", ".join(ras.who(rank) for rank in named[:8])
-    places = tuple(line for rank in named[:4] if (line := ras.line_of(rank)))
-    if waited.left_the_order:
-        why = f"RAS: {who} {IN_ANOTHER_ORDER}"
-        weights = {"rank_desync_app": SUPPORTING + 1}
-    elif waited.roots:
-        wait = waited.waits[0]
-        why = (
-            f"RAS: {who} launched fewer operations:"
-            f" {ranks_wait(len(wait.waiting))} in {wait.operation} #{wait.seq}"
-        )
-        weights = {"slow_rank_or_io": HINTING, "rank_desync_app": HINTING - 0.1}
-    elif waited.different:
-        why = f"RAS: {who} called another operation than the others of its communicator"
-        weights = {"rank_desync_app": STRONG + 1}
-    elif waited.ring:
-        why = f"RAS: {who} wait for each other, each in an operation that the other has not called"
-        weights = {"rank_desync_app": STRONG + 1}
-    elif ras.left:
-        why = f"RAS: {who} {LEFT}"
-        weights = {"rank_desync_app": STRONG, "rank_failed": HINTING}
-    else:
-        is_dead = any(ras.standing.missing.values())
-        found = "is dead" if is_dead else "does not answer: stopped, gone or in the kernel"
-        why = f"RAS: {who} {found}"
-        weights = {"rank_failed": STRONG if is_dead else SUPPORTING, "slow_rank_or_io": HINTING}
-    for cause, weight in weights.items():
+    kind, words = kind_and_words(ras, named)
+    places = tuple(line for rank in named[:MOST_SHOWN] if (line := ras.line_of(rank)))
+    for cause, weight in _BY_RAS[kind].items():
         yield Evidence(
-            cause, weight, why, (), "ras-behind", places=places, who=tuple(map(ras.label, named))
-        )
+            cause, weight, f"RAS: {words}", (), "ras-behind",
+            places=places, who=tuple(map(ras.label, named)),
+        )  # fmt: skip

@@ -7,53 +7,34 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
-from unhang.jobs.activities import (
-    BACKWARD,
-    CODE,
-    COLLECTIVE,
-    EVALUATING,
-    IMPORTING,
-    SERVING,
-    STARTING,
-    Activity,
-    activities,
-    activity_of,
-)
+from unhang.core.verdict.odd_one_out import AT_LEAST
+from unhang.jobs.activities import BACKWARD, CODE, COLLECTIVE, SERVING, activities
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.stacks import MAIN, Frame, Stack
 from unhang.jobs.diagnose.matching.scanning import rank_of
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.rank_names import named_ranks
+from unhang.jobs.diagnose.standing import (
+    ELSEWHERE,
+    LOCK,
+    MAY_WAIT_FOR_GPU,
+    WAITS_FOR_OTHERS,
+    Standing,
+    in_one_line,
+    kind_of,
+    standings,
+    who_is_elsewhere,
+)
 
-LOCK, ELSEWHERE, ONE_LINE = "waiting for a lock", "elsewhere", "in one line"
-WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
-# Calls below which a host waits for its GPU without a frame of a library.
-MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
 POSSIBLE = WEIGHTS["supporting"] + 1
-WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING, SERVING)
 AT_WORK = "rank-at-work"
 MOST_NAMED = 8
-# Processes beside the ranks: workers of data loaders and compilers, and launchers.
-_NO_RANK = re.compile(
-    r"\(/?\S*(?:torch/utils/data/_utils/worker|torch/_inductor/compile_worker/\S*|torch/distributed/launcher/\w+|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py"
-)
 _BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
 # Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
 _PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
-_NAMELESS = re.compile(r"synchronize|wait\w*")  # does not show which collective is waited for
-_FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$|_coalesced$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|\(<|/torch/|/filelock/")
 _INNER = re.compile(r"/torch/distributed/(?!fsdp)|/lib/python3\.\d+/(?!site-|dist-)")
-
-
-class Standing(NamedTuple):
-    """Where a rank stands. collective: its operation, None outside of collectives."""
-
-    stack: Stack
-    activity: Activity
-    collective: str | None
 
 
 def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
@@ -65,8 +46,8 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     diagnose_odd_ones/stacks/waits-for-a-child, diagnose_odd_ones/stacks/json-of-py-spy,
     diagnose_odd_ones/stacks/gpu-wait-in-a-line-of-the-job.
     """
-    ranks = _standings(facts.stacks.get(MAIN, {}))
-    odd, is_majority = _who_is_elsewhere(ranks)
+    ranks = standings(facts.stacks.get(MAIN, {}))
+    odd, is_majority = who_is_elsewhere(ranks)
     others = [name for name in ranks if name not in odd]
     for name in odd[:MOST_NAMED]:
         one, other = ranks[name], ranks[others[0]]
@@ -74,9 +55,9 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         alike = sum(_words(ranks[name]) == _words(other) for name in others)
         wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
         wait += f", {alike} of them" if alike < len(others) else ""
-        wait += ", for their GPU it seems," if _kind(other) == ELSEWHERE else ""
+        wait += ", for their GPU it seems," if kind_of(other) == ELSEWHERE else ""
         weight, does = _weight(one, other, is_majority), "stands"
-        if _is_at_work(one):
+        if one.is_at_work:
             idle = one.activity.name == SERVING
             does = "waits for requests" if idle else f"is {one.activity.name}"
         yield Evidence(
@@ -93,8 +74,8 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
 def _weight(one: Standing, other: Standing, is_majority: bool) -> float:
     """Of a rank that stands elsewhere than the others. Awake in its own code while they stand in a
     line that may compute as well, it is in the middle of a step, as in any running job."""
-    if _is_at_work(one) or (
-        _kind(other) == ELSEWHERE and one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.idle
+    if one.is_at_work or (
+        kind_of(other) == ELSEWHERE and one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.idle
     ):
         return WEIGHTS["hinting"]
     return WEIGHTS["strong"] if is_majority and _is_apart(one) else POSSIBLE
@@ -105,25 +86,6 @@ def rank_at_work(facts: Facts) -> Evidence | None:
     return next((one for one in rank_stands_elsewhere(facts) if one.id == AT_WORK), None)
 
 
-def _who_is_elsewhere(ranks: Mapping[str, Standing]) -> tuple[list[str], bool]:
-    """The ranks for which the others wait, and whether those are a clear majority in one kind of
-    wait. Where some wait in a collective and some in one line of the job, both wait."""
-    kinds = {name: _kind(one) for name, one in ranks.items()}
-    line = _in_one_line(ranks)
-    for line_counts_as in (COLLECTIVE, ONE_LINE):
-        rows = {
-            name: {"stands": line_counts_as if name in line else kind}
-            for name, kind in kinds.items()
-        }
-        odd = [one.row for one in odd_ones_out(rows) if one.differs["stands"][1] != ELSEWHERE]
-        if odd:
-            waits = {kinds[name] for name in ranks if name not in odd}
-            return odd, len(waits) == 1
-    # too few ranks for a majority: all others wait, and one does not
-    alone = [name for name, one in ranks.items() if one.activity.name != COLLECTIVE]
-    return (alone if len(alone) == 1 < len(ranks) else []), False
-
-
 def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
     """py-spy found no process for a rank; or of ranks 0 to N all but one have stacks, and all of
     those wait.
@@ -131,7 +93,7 @@ def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_odd_ones/stacks/no-process-for-one-rank,
     diagnose_odd_ones/stacks/one-stack-is-missing.
     """
-    ranks = _standings(facts.stacks.get(MAIN, {}))
+    ranks = standings(facts.stacks.get(MAIN, {}))
     known = {one.stack.rank for one in ranks.values() if one.stack.rank is not None}
     for event in facts.of("no_process_to_dump"):
         rank = rank_of(event)
@@ -142,7 +104,7 @@ def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
             )
             known.add(rank)
     missing = set(range(max(known, default=0))) - known
-    line = _in_one_line(ranks)
+    line = in_one_line(ranks)
     if (
         len(missing) == 1
         and len(known) == len(ranks) >= AT_LEAST
@@ -158,18 +120,6 @@ def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
         )  # fmt: skip
 
 
-def _in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
-    """The ranks that stand in the same calls, line by line, in code that no row of the table knows
-    as work of its own: where most are in one line at a time, they wait in it or compute long. A
-    rank that holds the interpreter's lock does not wait."""
-    places: dict[tuple[str, ...], list[str]] = {}
-    for name, one in ranks.items():
-        if one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.gil:
-            places.setdefault(tuple(one.stack.calls), []).append(name)
-    most = max(places.values(), key=len, default=[])
-    return most if len(most) >= AT_LEAST else []
-
-
 def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     """Threads of one name stand in different collectives: the ranks wait for each other. In a
     pipeline, which the stacks show by send and recv, that is usual.
@@ -178,8 +128,8 @@ def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     """
     for stacks in facts.stacks.values():
         sides: dict[str, list[Standing]] = {}
-        for one in _standings(stacks).values():
-            if one.collective and not _NAMELESS.fullmatch(one.collective):
+        for one in standings(stacks).values():
+            if one.collective and not one.activity.awaits_gpu:
                 sides.setdefault(one.collective, []).append(one)
         if len(sides) < 2 or any(map(_PAIRS.fullmatch, sides)):
             continue
@@ -240,44 +190,11 @@ def first_apart(stack: Stack, other: Stack) -> Frame:
     return stack.frames[max(0, len(stack.frames) - len(other.frames) - 1)]
 
 
-def _standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
-    """Where the ranks stand. Processes of another command than most are none: a launcher, a server
-    in front of its workers, another job."""
-    found = {}
-    for name, stack in stacks.items():
-        activity = activity_of(stack.calls)
-        if activity is not None and not any(_NO_RANK.search(call) for call in stack.calls):
-            found[name] = Standing(stack, activity, _collective(activity))
-    rows = {name: {"command": one.stack.command or None} for name, one in found.items()}
-    others = {one.row for one in odd_ones_out(rows)}
-    return {name: one for name, one in found.items() if name not in others}
-
-
 def _is_apart(one: Standing) -> bool:
     """Whether a stack alone shows that a rank does not wait as the others do: it is known what it
     does, or it sleeps. Awake in the job's own code, in backward or in a collective, it may wait."""
     awake = (CODE, BACKWARD, COLLECTIVE)
     return one.stack.idle or one.activity.name not in awake
-
-
-def _is_at_work(one: Standing) -> bool:
-    """Whether the others wait for it in healthy jobs too: one dump does not show whether it goes
-    on."""
-    return one.activity.name in WORK
-
-
-def _collective(activity: Activity) -> str | None:
-    """all_gather of all_gather_object and _all_gather_base: the operation of a collective."""
-    if activity.name != COLLECTIVE:
-        return None
-    name, before = activity.function, ""
-    while name != before:
-        name, before = _FORMS.sub("", name), name
-    return name
-
-
-def _kind(one: Standing) -> str:
-    return one.activity.name if one.activity.name in WAITS_FOR_OTHERS else ELSEWHERE
 
 
 def _cause(one: Standing) -> str:

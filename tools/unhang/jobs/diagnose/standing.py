@@ -1,0 +1,122 @@
+"""Where the ranks of a job stand, by their stacks: who waits for others, and for whom the others
+wait. Which call is a wait for others says the catalogue's table job_activities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from unhang.core.verdict.joined import Seen
+from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
+from unhang.jobs.activities import (
+    BACKWARD,
+    CODE,
+    COLLECTIVE,
+    EVALUATING,
+    IMPORTING,
+    SERVING,
+    STARTING,
+    Activity,
+    activity_of,
+)
+from unhang.jobs.diagnose.logs.stacks import MAIN, Stack
+
+LOCK, ELSEWHERE, ONE_LINE = "waiting for a lock", "elsewhere", "in one line"
+WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
+# Calls below which a host waits for its GPU without a frame of a library.
+MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
+# Processes beside the ranks: workers of data loaders and compilers, and launchers.
+_NO_RANK = re.compile(
+    r"\(/?\S*(?:torch/utils/data/_utils/worker|torch/_inductor/compile_worker/\S*|torch/distributed/launcher/\w+|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py"
+)
+_FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$|_coalesced$")
+WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING, SERVING)
+
+
+class Standing(NamedTuple):
+    """Where a rank stands. collective: its operation, None outside of collectives."""
+
+    stack: Stack
+    activity: Activity
+    collective: str | None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the others wait for it in healthy jobs too: one dump does not show whether it
+        goes on."""
+        return self.activity.name in WORK
+
+
+def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
+    """Where the ranks stand. Processes of another command than most are none: a launcher, a server
+    in front of its workers, another job."""
+    found = {}
+    for name, stack in stacks.items():
+        activity = activity_of(stack.calls)
+        if activity is not None and not any(_NO_RANK.search(call) for call in stack.calls):
+            found[name] = Standing(stack, activity, _collective(activity))
+    rows = {name: {"command": one.stack.command or None} for name, one in found.items()}
+    others = {one.row for one in odd_ones_out(rows)}
+    return {name: one for name, one in found.items() if name not in others}
+
+
+def who_is_elsewhere(ranks: Mapping[str, Standing]) -> tuple[list[str], bool]:
+    """The ranks for which the others wait, and whether those are a clear majority in one kind of
+    wait. Where some wait in a collective and some in one line of the job, both wait."""
+    kinds = {name: kind_of(one) for name, one in ranks.items()}
+    line = in_one_line(ranks)
+    for line_counts_as in (COLLECTIVE, ONE_LINE):
+        rows = {
+            name: {"stands": line_counts_as if name in line else kind}
+            for name, kind in kinds.items()
+        }
+        odd = [one.row for one in odd_ones_out(rows) if one.differs["stands"][1] != ELSEWHERE]
+        if odd:
+            waits = {kinds[name] for name in ranks if name not in odd}
+            return odd, len(waits) == 1
+    # too few ranks for a majority: all others wait, and one does not
+    alone = [name for name, one in ranks.items() if one.activity.name != COLLECTIVE]
+    return (alone if len(alone) == 1 < len(ranks) else []), False
+
+
+def in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
+    """The ranks that stand in the same calls, line by line, in code that no row of the table knows
+    as work of its own: where most are in one line at a time, they wait in it or compute long. A
+    rank that holds the interpreter's lock does not wait."""
+    places: dict[tuple[str, ...], list[str]] = {}
+    for name, one in ranks.items():
+        if one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.gil:
+            places.setdefault(tuple(one.stack.calls), []).append(name)
+    most = max(places.values(), key=len, default=[])
+    return most if len(most) >= AT_LEAST else []
+
+
+def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
+    """What the stacks of main threads show of the ranks whose number is known. A wait for a GPU
+    does not show whom it is for."""
+    ranks = standings(stacks.get(MAIN, {}))
+    odd, _ = who_is_elsewhere(ranks)
+    return Seen(
+        _numbers(one for one in ranks.values() if one.activity.awaits_ranks),
+        _numbers(ranks[name] for name in odd),
+        _numbers(one for one in ranks.values() if one.is_at_work),
+    )
+
+
+def _numbers(ranks: Iterable[Standing]) -> frozenset[int]:
+    return frozenset(one.stack.rank for one in ranks if one.stack.rank is not None)
+
+
+def kind_of(one: Standing) -> str:
+    return one.activity.name if one.activity.name in WAITS_FOR_OTHERS else ELSEWHERE
+
+
+def _collective(activity: Activity) -> str | None:
+    """all_gather of all_gather_object and _all_gather_base: the operation of a collective."""
+    if activity.name != COLLECTIVE:
+        return None
+    name, before = activity.function, ""
+    while name != before:
+        name, before = _FORMS.sub("", name), name
+    return name
