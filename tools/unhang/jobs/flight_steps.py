@@ -23,7 +23,6 @@ from unhang.jobs.flight import Entry, Flight
 NEWEST = 256  # launches of a group at a rank, beside the open ones
 MOMENT_S = 5.0  # in which a job that moves may have called something that not all have entered
 _STATES = {"started": STARTED, "completed": COMPLETED}
-_OF_ALL = "default_pg"  # torch's name of the group of all ranks
 _Members = tuple[int, ...]
 
 
@@ -185,7 +184,7 @@ class _Names:
         ranks = self.members[rank].get(name) or next(
             (those for those in self.known.get(name, ()) if rank in those), ()
         )
-        if not ranks and self.descriptions.get(name) == _OF_ALL:
+        if not ranks and self.descriptions.get(name) == "default_pg":  # of all ranks
             ranks = tuple(sorted(self.members))
         shown = name
         if self.descriptions.get(name, "") not in ("", "undefined", "?"):

@@ -18,18 +18,19 @@ _ORDER = (POSSIBLE, LIKELY, SURE)
 class Seen(NamedTuple):
     """What stacks or a live look show of ranks. waits: those in a call in which they wait for
     others; stands: those that the others wait for; works: those that are at work there, as in a
-    healthy job."""
+    healthy job; goes_on: a rank that waits now did not wait there in the look before."""
 
     waits: frozenset[int] = frozenset()
     stands: frozenset[int] = frozenset()
     works: frozenset[int] = frozenset()
+    goes_on: bool = False
 
 
 def one_answer(answers: Iterable[WaitedFor], seen: Seen) -> WaitedFor:
     """The answer of all kinds together; the most certain one where they have nobody in common,
     which is no more than possible then. Two kinds that agree are likely at least."""
     known = sorted(answers, key=_strength, reverse=True)
-    if not known:
+    if not known or seen.goes_on:
         return WaitedFor()
     best = known[0]
     named = [{*one.roots} for one in known if one.roots and not one.left_the_order]

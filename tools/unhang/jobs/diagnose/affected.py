@@ -11,7 +11,11 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 
 MOST_NAMED = 8
-WAITED = ("timeout", "store_timeout", "gloo_wait")  # facts of lines whose rank waited for others
+# facts of lines whose rank waited for others
+WAITED = (
+    "timeout", "store_timeout", "gloo_wait", "peer_gone", "tasks_not_met", "clients_joined",
+    "barrier_broken",
+)  # fmt: skip
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
 _RANK = re.compile(r"rank \d+")
 _FIELDS = {

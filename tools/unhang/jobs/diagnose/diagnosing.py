@@ -285,7 +285,7 @@ def document(
         "trouble": trouble,
         "decided": decided,
         "facts": describe(facts),
-        "waited_for": facts.waited_row(facts.answer),
+        "waited_for": facts.waited_row(),
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
         "collect_next": [] if decided else steps,

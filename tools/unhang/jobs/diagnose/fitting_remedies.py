@@ -12,10 +12,11 @@ from unhang.core import catalogue
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.diagnose.meaning.evidence import Evidence
-from unhang_node.base.versions.compare import compare_versions, holds
+from unhang_node.base.versions.comparison import NotAVersion
+from unhang_node.base.versions.products import compare_driver, compare_kernel, compare_nccl
 
 # keys of a policy with a version; the fact of a log is named after each, and so is the order
-_COMPARED = ("driver", "nccl", "kernel")
+_COMPARED = {"driver": compare_driver, "nccl": compare_nccl, "kernel": compare_kernel}
 # the first release of a branch that serves all GPUs of the catalogue and is still maintained
 LIVE_BRANCH = "580.65.06"
 P2P_OFF = "NCCL_P2P_DISABLE=1"
@@ -126,9 +127,7 @@ def _proven(
     drivers = [*facts.values("driver_version"), *facts.values("bad_driver")]
     cured = next((driver for driver in proven if driver in drivers), None)
     least = first_driver(facts.values("gpu"))
-    if not cured or (
-        least and holds(compare_versions(proven[cured], least, "driver"), "<") is True
-    ):
+    if not cured or (least and _is_older(proven[cured], least) is True):
         return {}
     person = f"install {proven[cured]}, which cured {cured}; or {remedy['person']}"
     return {
@@ -140,9 +139,16 @@ def _proven(
 
 def _is_met(key: str, least: str | None, facts: Facts) -> bool:
     found = facts.values(f"{key}_version") if least else []
-    return bool(found) and all(
-        holds(compare_versions(one, least, key), ">=") is True for one in found
-    )
+    return bool(found) and all(_is_older(one, least or "", key) is False for one in found)
+
+
+def _is_older(one: str, other: str, order: str = "driver") -> bool | None:
+    """None where a text of a log is no version, or the two have no order."""
+    try:
+        sign = _COMPARED[order](one, other).sign
+    except NotAVersion:
+        return None
+    return None if sign is None else sign < 0
 
 
 def _for_these_gpus(key: str, values: Any, facts: Facts) -> Any:
@@ -152,7 +158,7 @@ def _for_these_gpus(key: str, values: Any, facts: Facts) -> Any:
         return values
     named = str(values.get("version") or values.get("min") or "")
     least = first_driver(facts.values("gpu"))
-    if not named or least is None or holds(compare_versions(named, least, "driver"), ">=") is True:
+    if not named or least is None or _is_older(named, least) is False:
         return values
     return {
         "min": LIVE_BRANCH,

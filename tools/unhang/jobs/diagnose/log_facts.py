@@ -22,7 +22,7 @@ from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
 from unhang.jobs.diagnose.standing import seen_in_stacks
-from unhang.jobs.diagnose.waits import row_of_waits, waits_of_log
+from unhang.jobs.diagnose.waits import row_of_waits, waits_in_words, waits_of_log
 from unhang.jobs.flight import Flight
 from unhang.jobs.flight_steps import Recording, recording_of
 from unhang.jobs.job_files import JobFile
@@ -92,11 +92,12 @@ class Facts:
     @cached_property
     def answer(self) -> WaitedFor:
         """Who is waited for, by all kinds of evidence together."""
-        recorded = [self.flights.answer] if self.flights else []
-        known = recorded if self._is_nameless else [*recorded, self.waited]
+        known = [] if self._is_nameless else [self.waited]
+        if self.flights:
+            known.insert(0, self.flights.answer)
         if self.traced and self.timeouts and all(rank >= 0 for rank, _ in self.traced.calls):
             known.append(self.traced.answer)  # the log of a running job can end anywhere
-        return one_answer(known, self.seen)
+        return one_answer([*known, *waits_in_words(self.by_fact)], self.seen)
 
     @property
     def _is_nameless(self) -> bool:
@@ -104,16 +105,13 @@ class Facts:
         calls = [ranks for wait in self.waited.different for ranks in wait.calls.values()]
         return any(rank < 0 for rank in self.waited.roots) or any(max(one) < 0 for one in calls)
 
-    def waited_row(self, answer: WaitedFor | None = None) -> dict[str, Any] | None:
-        """Who is waited for, as documents keep it; None where nobody waits. answer: by default that
-        of RAS or the lines of watchdogs."""
+    def waited_row(self) -> dict[str, Any] | None:
+        """Who is waited for, as documents keep it; None where nobody waits."""
         steps = (one.event for one in self.timeouts)
         places = self.ras.places if self.ras else {}
-        if answer is None and self._is_nameless:
-            return None
         hosts = {rank: host for rank, (host, _) in places.items()}
         return row_of_waits(
-            answer or self.waited,
+            self.answer,
             self.words,
             (*steps, *self.of("pg_idle"), *self.of("init_start")),
             hosts,
@@ -409,14 +407,8 @@ def _ranks(facts: Facts) -> dict[str, Any]:
         arrived = {
             event.number("rank") for event in facts.of("init_start") if event.fields.get("rank")
         }
-    shown = {
-        int(part)
-        for event in facts.of("missing_ranks")
-        for part in (event.fields.get("ranks") or "").replace(",", " ").split()
-        if part.isdigit()
-    }
-    if facts.waits_in_groups():
-        shown = set(facts.waited.roots)
+    is_shown = facts.of("missing_ranks") or facts.waits_in_groups()
+    shown = {*facts.answer.roots} if is_shown else set()
     missing = shown or (
         {*range(facts.world_size)} - arrived
         if facts.world_size and arrived and facts.world_size <= 100_000

@@ -23,10 +23,8 @@ from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.waiting import LIKELY, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
-from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER
 
 GAVE_UP = ("NOCOMM", "ABORT")
-LEFT = "has aborted or destroyed a communicator that the others still use"
 MOST_SHOWN = 4
 
 
@@ -167,7 +165,8 @@ def kind_and_words(ras: RasStanding, named: Sequence[int]) -> tuple[str, str]:
     _BY_RAS in recording_rules.py; and the same as a sentence."""
     waited = ras.waited
     if waited.left_the_order:
-        kind, does = "order", IN_ANOTHER_ORDER
+        kind = "order"
+        does = "called two groups in another order than the others that wait with it"
     elif waited.roots:
         wait = waited.waits[0]
         does = f"launched fewer operations: {ranks_wait(len(wait.waiting))} in {wait.operation}"
@@ -180,7 +179,7 @@ def kind_and_words(ras: RasStanding, named: Sequence[int]) -> tuple[str, str]:
             "wait for each other, each in an operation that the other has not called",
         )
     elif ras.left:
-        kind, does = "gone", LEFT
+        kind, does = "gone", "has aborted or destroyed a communicator that the others still use"
     elif any(ras.standing.missing.values()):
         kind, does = "dead", "is dead"
     else:

@@ -44,8 +44,8 @@ class Standing(NamedTuple):
     @property
     def is_at_work(self) -> bool:
         """Whether the others wait for it in healthy jobs too: one dump does not show whether it
-        goes on."""
-        return self.activity.name in WORK
+        goes on; or a second one shows that it does."""
+        return self.activity.name in WORK or bool(self.stack.moved)
 
 
 def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
@@ -101,6 +101,7 @@ def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
         _numbers(one for one in ranks.values() if one.activity.awaits_ranks),
         _numbers(ranks[name] for name in odd),
         _numbers(one for one in ranks.values() if one.is_at_work),
+        any(one.stack.moved for one in ranks.values() if one.activity.awaits_ranks),
     )
 
 

@@ -7,17 +7,26 @@ whom is asked of the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from unhang.core.verdict.waited_rows import Beside, waited_for_row
-from unhang.core.verdict.waiting import POSSIBLE, Group, Wait, WaitedFor, waited_for
+from unhang.core.verdict.waiting import (
+    LAUNCHED,
+    POSSIBLE,
+    SURE,
+    Group,
+    Step,
+    Wait,
+    WaitedFor,
+    waited_for,
+)
 from unhang.jobs.diagnose.log_groups import EVERYBODY, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 
-IN_ANOTHER_ORDER = "called two groups in another order than the others that wait with it"
 FEW_OF = 3  # ranks that wait, for each one without a line
 
 
@@ -53,6 +62,25 @@ def waits_of_log(
     if waiting and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting, shown)
     return answer
+
+
+def waits_in_words(by_fact: Mapping[str, Sequence[Event]]) -> Iterator[WaitedFor]:
+    """Of lines that compare the ranks themselves: those that a monitored barrier misses, and the
+    call of each rank where torch finds unlike ones."""
+    for event in by_fact.get("missing_ranks", ()):
+        absent = tuple(int(rank) for rank in re.findall(r"\d+", event.fields["ranks"] or ""))
+        wait = Wait(Group(EVERYBODY), "monitored barrier", 1, (rank_of(event) or 0,), absent)
+        yield WaitedFor(absent, (wait,), certainty=SURE)
+        break
+    yield waited_for(
+        (),
+        (
+            Step(event.number("rank"), EVERYBODY, event.fields["op"] or "", event.number("seq"),
+                 LAUNCHED, source=event.file, line=event.line)
+            for event in by_fact.get("unlike_call", ())
+            if event.fields["rank"]
+        ),
+    )  # fmt: skip
 
 
 def _with_unknown_members(shown: LogGroups) -> list[Group]:

@@ -62,20 +62,18 @@ def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, dict[str, An
     missed, sentence = recorded(job.documents, waiting)
     if not missed:
         return verdict, None
-    named = list(verdict.named)
-    ranks = {one.suspect.rank for one in named if one.suspect.rank is not None}
-    if not ranks:
-        why = f"by torch's flight recorder {sentence}"
-        named += [
-            suspected(None, rank, None, "collective", why, NEXT["missed"], blind=True)
-            for rank in missed[:8]
-        ]
-    agreed = ranks & {*missed}
+    ranks = {one.suspect.rank for one in verdict.named if one.suspect.rank is not None}
     row = {
         "ranks": missed,
         "says": sentence,
-        "beside": "agrees" if agreed else "differs" if ranks else "alone",
+        "beside": "agrees" if ranks & {*missed} else "differs" if ranks else "alone",
     }
-    if not ranks:  # the look has no rank of its own to begin with
-        return replace(verdict, named=named, headline=f"{verdict.headline}; {why}"), row
-    return replace(verdict, named=named), row
+    if ranks:
+        return verdict, row
+    why = f"by torch's flight recorder {sentence}"
+    named = [
+        suspected(None, rank, None, "collective", why, NEXT["missed"], blind=True)
+        for rank in missed[:8]
+    ]
+    headline = f"{verdict.headline}; {why}"
+    return replace(verdict, named=[*verdict.named, *named], headline=headline), row

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from unhang.jobs.activities import user_frames
 from unhang.jobs.diagnose.logs.reading import Block
 
 MAIN, OTHER = "MainThread", "another thread"
@@ -60,7 +61,8 @@ class Stack:
     """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them;
     ~3 of a launcher's label 3 until the file is read.
     command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
-    saw it hold the interpreter's lock. of_file: the name of the file alone tells the rank."""
+    saw it hold the interpreter's lock. of_file: the name of the file alone tells the rank.
+    moved: the job's own calls are others than in the look before; None without one."""
 
     rank: int | None
     pid: int | None
@@ -71,6 +73,7 @@ class Stack:
     idle: bool = False
     gil: bool = False
     of_file: bool = False
+    moved: bool | None = None
 
     @property
     def calls(self) -> list[str]:
@@ -246,5 +249,9 @@ def by_thread(stacks: Sequence[Stack]) -> Mapping[str, dict[str, Stack]]:
         is_child = stack.of_file and stack.pid != first[stack.rank, stack.file]
         is_shared = (is_child or len(pids[stack.rank]) > 1) and stack.pid is not None
         one = replace(stack, rank=None) if is_shared else stack
-        found.setdefault(one.thread, {})[one.name] = one
+        before = found.setdefault(one.thread, {}).get(one.name)
+        if before and before.file != one.file and before.pid == one.pid:
+            own = [user_frames(each.calls) for each in (before, one)]
+            one = replace(one, moved=own[0] != own[1])
+        found[one.thread][one.name] = one
     return found

@@ -60,6 +60,10 @@ UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
 NAMELESS = "a process raised an exception whose name and message are not in the log"
 ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
+STACKS_MOVED = (
+    "ranks that wait did not wait there in the look before, so the job went on between the two;"
+    " whether one of them is slow, unhang inspect --slow tells"
+)
 RAS_ALIKE = (
     "all ranks have launched equally many operations, as NCCL's RAS counts them; whether they end"
     " it does not tell"
@@ -166,6 +170,11 @@ def describe_conclusion(conclusion: Conclusion) -> dict[str, Any]:
         "why": conclusion.why,
         "line": evidence_of(conclusion.event) if conclusion.event else None,
     }
+
+
+def stacks_that_moved(facts: Facts) -> Conclusion | None:
+    """Two looks at the stacks show that the job goes on."""
+    return Conclusion("healthy", STACKS_MOVED) if facts.seen.goes_on else None
 
 
 def stacks_in_one_place(facts: Facts) -> Conclusion | None:
@@ -419,7 +428,7 @@ def _groups_wait(facts: Facts) -> Conclusion:
     """Several groups wait, and all for the same few ranks."""
     row = facts.waited_row() or {}
     why = "; ".join([waited_headline(row), *waited_lines(row)])
-    ask = ASK_ONE_RANK.format(named_ranks(facts.waited.roots))
+    ask = ASK_ONE_RANK.format(named_ranks(facts.answer.roots))
     return Conclusion("no_end", why, first=(ask,))
 
 
@@ -741,6 +750,7 @@ def _unknown(facts: Facts) -> Conclusion:
 
 
 WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
+    stacks_that_moved,
     stacks_in_one_place,
     rank_that_works,
     _ras,

@@ -49,7 +49,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
             (), "recorders-differ", who=_ranks(fewest) if len(fewest) < len(more[0]) else (),
         )  # fmt: skip
     if answer.roots and not answer.left_the_order:
-        yield from _recorders_await(answer)
+        yield from _recorders_await(answer, facts.answer)
     if answer.ring:
         why = f"flight recorder: {ring_in_words(answer)}"
         odd = answer.roots if answer.left_the_order else ()
@@ -58,13 +58,14 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
         )
 
 
-def _recorders_await(answer: WaitedFor) -> Iterator[Evidence]:
-    """The ranks that others wait for. What they do meanwhile is in no dump."""
+def _recorders_await(answer: WaitedFor, joined: WaitedFor) -> Iterator[Evidence]:
+    """The ranks that others wait for, as certain as all evidence together. What they do meanwhile
+    is in no dump."""
     row = waited_for_row(answer) or {}
     why = f"flight recorder: {'; '.join([waited_headline(row), *waited_lines(row)])}"
     lags = set(answer.roots) <= {rank for wait in answer.waits for rank in wait.queued}
     name = "recorders-lag" if lags else "recorders-behind"
-    weights = {"slow_rank_or_io": _BY_CERTAINTY[answer.certainty]}
+    weights = {"slow_rank_or_io": _BY_CERTAINTY[joined.certainty]}
     if lags or {*answer.roots} & {*answer.missing}:
         weights["xid_hardware" if lags else "rank_failed"] = HINTING
     for cause, weight in weights.items():

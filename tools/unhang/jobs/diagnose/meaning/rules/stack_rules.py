@@ -47,7 +47,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     diagnose_odd_ones/stacks/gpu-wait-in-a-line-of-the-job.
     """
     ranks = standings(facts.stacks.get(MAIN, {}))
-    odd, is_majority = who_is_elsewhere(ranks)
+    odd, is_majority = ([], False) if facts.seen.goes_on else who_is_elsewhere(ranks)
     others = [name for name in ranks if name not in odd]
     for name in odd[:MOST_NAMED]:
         one, other = ranks[name], ranks[others[0]]
@@ -58,8 +58,8 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         wait += ", for their GPU it seems," if kind_of(other) == ELSEWHERE else ""
         weight, does = _weight(one, other, is_majority), "stands"
         if one.is_at_work:
-            idle = one.activity.name == SERVING
-            does = "waits for requests" if idle else f"is {one.activity.name}"
+            idle = "waits for requests" if one.activity.name == SERVING else ""
+            does = "goes on" if one.stack.moved else idle or f"is {one.activity.name}"
         yield Evidence(
             _cause(one),
             weight,
