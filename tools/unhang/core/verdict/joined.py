@@ -18,7 +18,8 @@ _ORDER = (POSSIBLE, LIKELY, SURE)
 class Seen(NamedTuple):
     """What stacks or a live look show of ranks. waits: those in a call in which they wait for
     others; stands: those that the others wait for; works: those that are at work there, as in a
-    healthy job; goes_on: a rank that waits now did not wait there in the look before."""
+    healthy job; goes_on: a rank that waits now did not wait there in the look
+    before, or most are elsewhere than then."""
 
     waits: frozenset[int] = frozenset()
     stands: frozenset[int] = frozenset()

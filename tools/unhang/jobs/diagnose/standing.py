@@ -101,7 +101,8 @@ def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
         _numbers(one for one in ranks.values() if one.activity.awaits_ranks),
         _numbers(ranks[name] for name in odd),
         _numbers(one for one in ranks.values() if one.is_at_work),
-        any(one.stack.moved for one in ranks.values() if one.activity.awaits_ranks),
+        any(one.stack.moved for one in ranks.values() if one.activity.awaits_ranks)
+        or sum(bool(one.stack.moved) for one in ranks.values()) * 2 > len(ranks),
     )
 
 

@@ -23,3 +23,46 @@ FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_joined"
 def test_rank_that_stacks_show_in_a_wait_is_no_root(job, kinds, roots, certainty):
     row = diagnose([str(FOLDER / job / kind) for kind in kinds])["waited_for"]
     assert (row["roots"]["ranks"], row["certainty"]) == (roots, certainty)
+
+
+LOOK = """Process {pid}: python train.py
+
+Thread {pid} (idle): "MainThread"
+    {call}
+    main (train.py:{line})
+"""
+IN = "all_reduce (torch/distributed/distributed_c10d.py:3252)"
+
+
+@pytest.mark.parametrize(
+    ("second", "word", "certainty"),
+    [
+        ([(IN, 40), (IN, 40), (IN, 40), ("load (train.py:9)", 41)], "cause", "likely"),
+        ([(IN, 40), (IN, 40), (IN, 40), ("load (train.py:8)", 41)], "no_end", "possible"),
+        ([(IN, 40), (IN, 44), (IN, 40), ("load (train.py:9)", 41)], "healthy", None),
+    ],
+)
+def test_a_second_look_shows_who_goes_on(tmp_path, second, word, certainty):
+    first = [(IN, 40), (IN, 40), (IN, 40), ("load (train.py:9)", 41)]
+    for look, calls in (1, first), (2, second):
+        for rank, (call, line) in enumerate(calls):
+            file = tmp_path / f"look{look}" / f"rank{rank}.txt"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(LOOK.format(pid=70 + rank, call=call, line=line))
+    found = diagnose([str(tmp_path)])
+    named = found["causes"][0]["certainty"] if found["causes"] else None
+    assert (found["outcome"]["word"], named) == (word, certainty)
+
+
+def test_rank_that_a_monitored_barrier_misses_is_the_one_and_not_who_came(tmp_path):
+    log = tmp_path / "job.log"
+    came = "Rank {} successfully reached monitoredBarrier, but received errors while waiting for"
+    lines = [f"[rank{rank}]:[E1129] {came.format(rank)} send/recv from rank 0" for rank in (1, 2)]
+    lines.append("[rank0]: RuntimeError: [Rank 0]: Ranks 3 failed to pass monitoredBarrier in 9 ms")
+    log.write_text("\n".join(lines) + "\n")
+    found = diagnose([str(log)])
+    assert (found["waited_for"]["roots"]["ranks"], found["waited_for"]["certainty"]) == (
+        "3",
+        "sure",
+    )
+    assert not {"rank 1", "rank 2"} & {*found["causes"][0]["where"]}

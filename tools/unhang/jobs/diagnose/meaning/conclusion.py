@@ -61,8 +61,8 @@ RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
 NAMELESS = "a process raised an exception whose name and message are not in the log"
 ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
 STACKS_MOVED = (
-    "ranks that wait did not wait there in the look before, so the job went on between the two;"
-    " whether one of them is slow, unhang inspect --slow tells"
+    "ranks are elsewhere than in the look before, so the job went on between the two; whether one"
+    " of them is slow, unhang inspect --slow tells"
 )
 RAS_ALIKE = (
     "all ranks have launched equally many operations, as NCCL's RAS counts them; whether they end"
@@ -533,27 +533,6 @@ def _no_reason(facts: Facts) -> Conclusion:
     )
 
 
-OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
-    _refused_requests,
-    _wait_that_raised,
-    _known_error,
-    _traceback,
-    _server_that_stands,
-    _watchdog,
-    _ras,
-    _set_up,
-    stacks_in_one_place,
-    rank_that_works,
-    _reported_end,
-    _closed_connection,
-    rank_that_stopped,
-    slow_job,
-    unknown_failure,
-    _unknown_error,
-    _no_reason,
-)
-
-
 def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: bool) -> Conclusion:
     """The conclusion of a diagnosis. found: a cause is named; trouble: a line of the log shows a
     fault or a hang."""
@@ -655,7 +634,7 @@ def _slow_test(facts: Facts, end: Event) -> Conclusion | None:
 
 
 def _end_reported(facts: Facts) -> Conclusion | None:
-    end = reported_end(facts)
+    end = None if facts.faults else reported_end(facts)
     return (
         Conclusion("healthy", "nothing failed, and the program's last lines report its end", end)
         if end
@@ -749,6 +728,27 @@ def _unknown(facts: Facts) -> Conclusion:
     )
 
 
+OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
+    _refused_requests,
+    _wait_that_raised,
+    _known_error,
+    _traceback,
+    _server_that_stands,
+    _watchdog,
+    _ras,
+    _set_up,
+    stacks_that_moved,
+    _end_reported,
+    stacks_in_one_place,
+    rank_that_works,
+    _reported_end,
+    _closed_connection,
+    rank_that_stopped,
+    slow_job,
+    unknown_failure,
+    _unknown_error,
+    _no_reason,
+)
 WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     stacks_that_moved,
     stacks_in_one_place,

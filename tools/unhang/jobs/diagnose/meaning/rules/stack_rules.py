@@ -170,7 +170,7 @@ def common_place(facts: Facts) -> CommonPlace | None:
         and not any("/torch/" in call for call in stack.calls)
     ]
     calls = {f"{place.said.rpartition(':')[0]})" for place, _ in places}
-    if not len(places) == len(stacks) > 1 == len(calls):
+    if facts.seen.works or not len(places) == len(stacks) > 1 == len(calls):
         return None
     place, stack = places[0]
     return CommonPlace(sorted(stacks), calls.pop(), RankLine(**_line_of_log(stack, place)))
