@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 module: host_setting
 short_description: Set a kernel parameter, a kernel module, /dev/shm or a limit, now and at every
   boot
-version_added: "0.1.0"
+version_added: "0.2.0"
 description:
   - Writes files of unhang's own and sets the running system. It restarts nothing, unloads no kernel
     module, and runs no daemon-reload, which makes running containers lose their GPUs.

@@ -232,7 +232,7 @@ def test_other_code_takes_nothing_that_was_kept(checkout, name):
         poison(path, b"limits", b"limitS")
     changed = checkout / "tools" / "unhang" / name
     text = changed.read_text()
-    changed.write_text(text.replace("0.1.0", "0.1.1") if name == "__init__.py" else text + "\n")
+    changed.write_text(text.replace("0.2.0", "0.2.1") if name == "__init__.py" else text + "\n")
     if name in ("audit/rules/rules.py", "core/schemas/rule-1.yaml"):
         # the reader of YAML is not made of these
         poison(kept_of(checkout)["yaml"], b"limitS", b"limits")
