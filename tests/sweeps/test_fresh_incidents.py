@@ -26,6 +26,7 @@ RULES_OF_TABLES = {
     "nccl_issues": "nccl-release-",
     "driver_issues": "driver-release-",
     "software_issues": "software-release-",
+    "kernel_issues": "kernel-release-",
 }
 
 
