@@ -189,12 +189,12 @@ def test_fault_is_found_in_the_first_release_that_has_it_and_no_more_in_the_one_
 
 
 OTHERS = {
-    "architectures": ("turing", "hopper"),
-    "processors": ("x86_64", "aarch64"),
-    "flavours": ("open", "proprietary"),
-    "cpu_vendors": ("GenuineIntel",),
+    "architectures": ("gpus.devices[*].architecture", "turing", "hopper"),
+    "processors": ("node.architecture", "x86_64", "aarch64"),
+    "flavours": ("driver.loaded.flavour", "open", "proprietary"),
+    "cpu_vendors": ("node.cpu.vendor", "GenuineIntel"),
 }
-"""Values of which one is not the condition of a row."""
+"""The fact, and values of which one is not the condition of a row."""
 MADE_OF = ("shared_cards", "mixed_links")
 ONLY_WITH = (
     "models",
@@ -240,14 +240,8 @@ def without_condition(node, row, field):
         return changed(node, {"facts": {"driver.gsp_firmware.enabled": False}})
     if field == "network":
         return changed(node, {"facts": {"network.rdma": []}})
-    other = next(one for one in OTHERS[field] if one not in row[field])
-    place = {
-        "architectures": "gpus.devices[*].architecture",
-        "processors": "node.architecture",
-        "flavours": "driver.loaded.flavour",
-        "cpu_vendors": "node.cpu.vendor",
-    }[field]
-    return changed(node, {"facts": {place: other}})
+    place, *values = OTHERS[field]
+    return changed(node, {"facts": {place: next(one for one in values if one not in row[field])}})
 
 
 CONDITIONS = [

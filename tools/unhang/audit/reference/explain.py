@@ -317,9 +317,7 @@ def _about_xid(catalogue: Catalogue, code: str) -> Iterator[tuple[str, str]]:
             yield "gravity", f"{level['level']}: {level['says']}"
     verb = verb_of_xid(int(code), catalogue.tables)
     yield "one verb", f"{verb}: {catalogue.tables['gpu_verbs'].get(verb, {}).get('says', '')}"
-    bucket = catalogue.tables["xid_actions"].get(
-        catalogue.tables["xids"][code].get("immediate")
-    )
+    bucket = catalogue.tables["xid_actions"].get(catalogue.tables["xids"][code].get("immediate"))
     if bucket:
         yield f"{bucket['bucket']} means", bucket["says"]
     for row in catalogue.tables["xid_opinions"].values():
@@ -387,13 +385,9 @@ def _drivers(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 def _nccl(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     if not re.fullmatch(r"2\.[0-9]+(\.[0-9]+)?(\.post[0-9]+)?", word):
         return
-    wheels = [
-        key for key, row in catalogue.tables["nccl_wheels"].items() if row["nccl"] == word
-    ]
+    wheels = [key for key, row in catalogue.tables["nccl_wheels"].items() if row["nccl"] == word]
     brought = [
-        key
-        for key, row in catalogue.tables["torch_wheels"].items()
-        if row.get("nccl") == word
+        key for key, row in catalogue.tables["torch_wheels"].items() if row.get("nccl") == word
     ]
     if not wheels and not brought and word.count(".") < 2:
         return

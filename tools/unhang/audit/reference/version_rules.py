@@ -55,9 +55,7 @@ def _others(catalogue: Catalogue, section: str) -> list[str]:
     """Versions to compare with: one of each branch of the driver, or each NCCL that a wheel has."""
     if section == "driver":
         return [
-            row["latest"]
-            for row in catalogue.tables["driver_branches"].values()
-            if "latest" in row
+            row["latest"] for row in catalogue.tables["driver_branches"].values() if "latest" in row
         ]
     return sorted({row["nccl"] for row in catalogue.tables["nccl_wheels"].values()})
 
