@@ -95,6 +95,18 @@ def test_a_driver_version_is_reported_with_the_rules_that_it_can_make_fire():
     ) and "driver-branch-end-of-life" not in shown("580.159.04")
 
 
+@pytest.mark.parametrize(
+    ("word", "row"),
+    [
+        ("595.71.05", "driver_issues/fabric-wide-xid-145"),
+        ("nccl 2.28.7", "nccl_issues/main-and-proxy-thread-out-of-order"),
+    ],
+)
+def test_a_version_is_reported_with_its_known_faults_and_not_with_those_of_others(word, row):
+    assert f"info {row} (" in shown(word)
+    assert row not in shown("595.91.07") + shown("nccl 2.28.9")
+
+
 def test_rules_that_only_compare_two_versions_are_not_blamed_on_one():
     assert "fabric-manager-version-differs" not in shown(
         "580.159.04"

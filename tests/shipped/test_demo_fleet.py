@@ -282,11 +282,7 @@ def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(ru
         (
             "fsdp03",
             "group-torch-differs",
-            {
-                "group-torch-nccl-differs",
-                "group-torch-cuda-differs",
-                "group-nccl-in-environments-differs",
-            },
+            {"group-torch-nccl-differs", "group-torch-cuda-differs"},
         ),
     ],
 )

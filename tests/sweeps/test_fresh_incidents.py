@@ -22,17 +22,11 @@ ROWS = {
 }
 RULES = {rule.id for rule in catalogue().rules}
 RULES_OF_NODES = sorted(rule.id for rule in catalogue().rules if rule.scope == "node")
-RULES_OF_TABLES = {
-    "nccl_issues": "nccl-release-",
-    "driver_issues": "driver-release-",
-    "software_issues": "software-release-",
-}
 
 
 def rules_of(name):
     """The beginning of the ids of findings for a name in `became`."""
-    table = name.partition("/")[0]
-    return RULES_OF_TABLES.get(table, name)
+    return name.partition("/")[0].replace("_issues", "-release-")
 
 
 def is_told(case, name):

@@ -89,6 +89,10 @@ def shown(row):
             "network.rdma[1].ports[0].link_layer": "ethernet",
             "network.rdma[1].pci_address": "0000:20:00.1",
         }
+    if row.get("gpus_from"):
+        change["facts"] = {"gpus.count": row["gpus_from"]} | change.get("facts", {})
+    if row.get("cpu_vendors"):
+        change["facts"] |= {"node.cpu.vendor": row["cpu_vendors"][0]}
     if row.get("driver_from"):
         change["driver"] = row["driver_from"]
     return change
@@ -185,11 +189,12 @@ def test_fault_is_found_in_the_first_release_that_has_it_and_no_more_in_the_one_
 
 
 OTHERS = {
-    "architectures": ("turing", "hopper"),
-    "processors": ("x86_64", "aarch64"),
-    "flavours": ("open", "proprietary"),
+    "architectures": ("gpus.devices[*].architecture", "turing", "hopper"),
+    "processors": ("node.architecture", "x86_64", "aarch64"),
+    "flavours": ("driver.loaded.flavour", "open", "proprietary"),
+    "cpu_vendors": ("node.cpu.vendor", "GenuineIntel"),
 }
-"""Values of which one is not the condition of a row."""
+"""The fact, and values of which one is not the condition of a row."""
 MADE_OF = ("shared_cards", "mixed_links")
 ONLY_WITH = (
     "models",
@@ -198,7 +203,8 @@ ONLY_WITH = (
     "network",
     "flavours",
     "firmware",
-    "several",
+    "gpus_from",
+    "cpu_vendors",
     "driver_from",
     "driver_below",
     "setting",
@@ -228,19 +234,14 @@ def without_condition(node, row, field):
         return changed(
             node, {"driver": "450.80.02" if field == "driver_from" else row["driver_below"]}
         )
-    if field == "several":
-        return changed(node, {"facts": {"gpus.count": 1}})
+    if field == "gpus_from":
+        return changed(node, {"facts": {"gpus.count": row["gpus_from"] - 1}})
     if field == "firmware":
         return changed(node, {"facts": {"driver.gsp_firmware.enabled": False}})
     if field == "network":
         return changed(node, {"facts": {"network.rdma": []}})
-    other = next(one for one in OTHERS[field] if one not in row[field])
-    place = {
-        "architectures": "gpus.devices[*].architecture",
-        "processors": "node.architecture",
-        "flavours": "driver.loaded.flavour",
-    }[field]
-    return changed(node, {"facts": {place: other}})
+    place, *values = OTHERS[field]
+    return changed(node, {"facts": {place: next(one for one in values if one not in row[field])}})
 
 
 CONDITIONS = [

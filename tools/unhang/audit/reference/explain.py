@@ -10,14 +10,14 @@ from typing import Any
 
 from unhang.audit.reference.nearness import KINDS
 from unhang.audit.reference.own_topics import cause_lines, cause_rows, causes_titled, fact_lines
-from unhang.audit.reference.version_rules import rules_that_fire
+from unhang.audit.reference.version_rules import known_faults, rules_that_fire
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.row_faults import COSTS
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import policy_shape
 from unhang.core.text import flat, listed
-from unhang.core.verdict.gpu_verbs import TABLES, verb_of_xid
+from unhang.core.verdict.gpu_verbs import verb_of_xid
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,8 @@ def _split(word: str) -> tuple[str | None, str]:
 def _of_kind(catalogue: Catalogue, kind: str, word: str) -> Iterator[Topic]:
     if kind in ("xid", "sxid"):
         yield from _codes(catalogue, word, (kind + "s",))
-    elif kind == "driver":
-        yield from _drivers(catalogue, word)
-    elif kind == "nccl":
-        yield from _nccl(catalogue, word)
-    elif kind == "gpu":
-        yield from _gpus(catalogue, word)
+    elif kind in _FINDER_OF:
+        yield from _FINDER_OF[kind](catalogue, word)
     else:
         for name in KINDS[kind]:
             yield from _keyed(catalogue, word, name)
@@ -116,7 +112,7 @@ def _entries(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 def _joined(word: str) -> str:
     """`shm too small` as an id."""
-    return "-".join(word.lower().split()) if " " in word else word
+    return "-".join(word.lower().split())
 
 
 def _rule_topic(rule: Rule) -> Topic:
@@ -156,16 +152,13 @@ def _rule_topic(rule: Rule) -> Topic:
 
 
 def _severity(rule: Rule) -> str:
-    if rule.severity_of is not None:
-        if "costs" in rule.row:
-            return f"{rule.severity_of.source}: {COSTS[rule.row['costs']][1]}"
-        return (
-            f"{' or '.join(map(str, rule.severity_of.kind.shape.values))}, as the row of the table"
-            f" has it ({rule.severity_of.source})"
-        )
-    return (
-        f"{rule.severity}: {COSTS[rule.row['costs']][1]}" if "costs" in rule.row else rule.severity
-    )
+    of = rule.severity_of
+    if "costs" in rule.row:
+        return f"{of.source if of else rule.severity}: {COSTS[rule.row['costs']][1]}"
+    if of is None:
+        return rule.severity
+    values = " or ".join(map(str, of.kind.shape.values))
+    return f"{values}, as the row of the table has it ({of.source})"
 
 
 def _places_cut(text: str) -> str:
@@ -271,11 +264,7 @@ def row_topic(
         for field, value in row.items()
         if field not in ("sources", "source", "confidence", about.get("key"))
     ]
-    sources = (
-        row.get("sources")
-        or ([{"url": row["source"], "says": ""}] if row.get("source") else None)
-        or about.get("sources", ())
-    )
+    listed_as = next(one for one in catalogue.table_rows if one["id"] == f"{name}/{key}")
     day = row.get("as_of") or about.get("as_of")
     dated = (("as of", day),) if day and "as_of" not in row else ()
     return Topic(
@@ -283,8 +272,8 @@ def row_topic(
         f"{name}/{key}",
         about.get("title", name),
         (*lines, *more, *dated),
-        row.get("confidence") or about.get("confidence", ""),
-        tuple(sources),
+        listed_as["confidence"],
+        tuple(listed_as["sources"]),
     )
 
 
@@ -300,7 +289,7 @@ def _shown(value: Any) -> str:
 
 def _keyed(catalogue: Catalogue, word: str, name: str) -> Iterator[Topic]:
     """The row with this key; a version may lack its last field: cuda 12.8 is 12.8.0, 12.8.1 …"""
-    table = catalogue.tables.get(name, {})
+    table = catalogue.tables[name]
     if word in table:
         yield row_topic(catalogue, name, word)
         return
@@ -313,7 +302,7 @@ def _codes(
     catalogue: Catalogue, word: str, names: tuple[str, ...] = ("xids", "sxids")
 ) -> Iterator[Topic]:
     for name in names:
-        if word not in catalogue.tables.get(name, {}):
+        if word not in catalogue.tables[name]:
             continue
         if name == "sxids":
             group = catalogue.tables["sxid_groups"].get(catalogue.tables[name][word]["group"], {})
@@ -323,18 +312,15 @@ def _codes(
 
 
 def _about_xid(catalogue: Catalogue, code: str) -> Iterator[tuple[str, str]]:
-    for level in catalogue.tables.get("xid_levels", {}).values():
+    for level in catalogue.tables["xid_levels"].values():
         if int(code) in level["codes"]:
             yield "gravity", f"{level['level']}: {level['says']}"
-    known = {name: catalogue.tables.get(name, {}) for name in TABLES}
-    verb = verb_of_xid(int(code), known)
-    yield "one verb", f"{verb}: {known['gpu_verbs'].get(verb, {}).get('says', '')}"
-    bucket = catalogue.tables.get("xid_actions", {}).get(
-        catalogue.tables["xids"][code].get("immediate", "")
-    )
+    verb = verb_of_xid(int(code), catalogue.tables)
+    yield "one verb", f"{verb}: {catalogue.tables['gpu_verbs'].get(verb, {}).get('says', '')}"
+    bucket = catalogue.tables["xid_actions"].get(catalogue.tables["xids"][code].get("immediate"))
     if bucket:
         yield f"{bucket['bucket']} means", bucket["says"]
-    for row in catalogue.tables.get("xid_opinions", {}).values():
+    for row in catalogue.tables["xid_opinions"].values():
         if str(row["xid"]) == code:
             yield f"{row['who']} says", f"{row['says']} ({row['sources'][0]['url']})"
 
@@ -365,42 +351,43 @@ def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 # ---- versions and models
 
 
+def _because_of(
+    catalogue: Catalogue, path: tuple[str, ...], version: str
+) -> tuple[tuple[str, str], ...]:
+    return (
+        ("known faults", known_faults(catalogue, path[0], version) or "none"),
+        ("rules that can fire on it", rules_that_fire(catalogue, path, version) or "none"),
+    )
+
+
 def _drivers(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     """A branch, or a release with its branch and the rules that fire because of its number
     alone."""
     if not re.fullmatch(r"[0-9]{3}(\.[0-9]+){0,2}", word):
         return
     branch = word.split(".")[0]
-    firing = (
-        "rules that can fire on it",
-        rules_that_fire(catalogue, ("driver", "loaded", "version"), word) or "none",
-    )
-    if word in catalogue.tables.get("driver_versions", {}):
-        yield row_topic(catalogue, "driver_versions", word, (firing,))
-    elif "." in word and branch in catalogue.tables.get("driver_branches", {}):
-        note = "no list of releases shows it; that does not prove that it never came out"
+    firing = _because_of(catalogue, ("driver", "loaded", "version"), word)
+    if word in catalogue.tables["driver_versions"]:
+        yield row_topic(catalogue, "driver_versions", word, firing)
+    elif "." in word and branch in catalogue.tables["driver_branches"]:
         yield Topic(
             "driver_versions",
             f"driver_versions/{word}",
             "A driver release",
-            (("note", note), firing),
+            (("note", "no list of releases shows it; it may have come out"), *firing),
             "inferred",
             (),
         )
-    if branch in catalogue.tables.get("driver_branches", {}):
-        yield row_topic(catalogue, "driver_branches", branch, () if "." in word else (firing,))
+    if branch in catalogue.tables["driver_branches"]:
+        yield row_topic(catalogue, "driver_branches", branch, () if "." in word else firing)
 
 
 def _nccl(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     if not re.fullmatch(r"2\.[0-9]+(\.[0-9]+)?(\.post[0-9]+)?", word):
         return
-    wheels = [
-        key for key, row in catalogue.tables.get("nccl_wheels", {}).items() if row["nccl"] == word
-    ]
+    wheels = [key for key, row in catalogue.tables["nccl_wheels"].items() if row["nccl"] == word]
     brought = [
-        key
-        for key, row in catalogue.tables.get("torch_wheels", {}).items()
-        if row.get("nccl") == word
+        key for key, row in catalogue.tables["torch_wheels"].items() if row.get("nccl") == word
     ]
     if not wheels and not brought and word.count(".") < 2:
         return
@@ -414,18 +401,15 @@ def _nccl(catalogue: Catalogue, word: str) -> Iterator[Topic]:
             or "none known",
         ),
         ("brought by torch", ", ".join(brought) or "none known"),
-        (
-            "rules that can fire on it",
-            rules_that_fire(catalogue, ("nccl", "libraries", "*", "version"), word) or "none",
-        ),
+        *_because_of(catalogue, ("nccl", "libraries", "*", "version"), word),
     ]
     since = sorted(
         key
-        for key, row in catalogue.tables.get("nccl_variables", {}).items()
+        for key, row in catalogue.tables["nccl_variables"].items()
         if str(row.get("since", "")) == word
     )
     lines += [("variables since it", ", ".join(since))] if since else []
-    sources = getattr(catalogue.tables.get("nccl_wheels"), "row", {}).get("sources", ())
+    sources = getattr(catalogue.tables["nccl_wheels"], "row", {})["sources"]
     yield Topic(
         "nccl",
         f"nccl/{word}",
@@ -438,11 +422,9 @@ def _nccl(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 def _versions(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     yield from _drivers(catalogue, word)
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)+", word) and word in catalogue.tables.get(
-        "torch_wheels", {}
-    ):
+    if word in catalogue.tables["torch_wheels"]:
         yield from _keyed(catalogue, word, "torch_wheels")
-    if any(row["nccl"] == word for row in catalogue.tables.get("nccl_wheels", {}).values()):
+    if any(row["nccl"] == word for row in catalogue.tables["nccl_wheels"].values()):
         yield from _nccl(catalogue, word)
     if re.fullmatch(r"1?[0-9]\.[0-9](\.[0-9])?", word):
         yield from _keyed(catalogue, word, "cuda_toolkits")
@@ -452,7 +434,7 @@ def _gpus(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     """Models whose name contains the word, and the architecture with that name or of the model with
     exactly that name."""
     wanted = word.lower()
-    models = catalogue.tables.get("gpu_models", {})
+    models = catalogue.tables["gpu_models"]
     keys = [key for key, row in models.items() if wanted in (key.lower(), row["model"].lower())]
     parts = [
         key
@@ -469,7 +451,7 @@ def _gpus(catalogue: Catalogue, word: str) -> Iterator[Topic]:
             if close in re.sub(r"[^a-z0-9]", "", f"{key} {row['model']}".lower())
         ]
     yield from (row_topic(catalogue, "gpu_models", key) for key in keys or parts)
-    if wanted in catalogue.tables.get("gpu_architectures", {}):
+    if wanted in catalogue.tables["gpu_architectures"]:
         yield row_topic(catalogue, "gpu_architectures", wanted)
 
 
@@ -492,7 +474,7 @@ def _facts(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 def _causes(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     """A cause by its id, or by a title that diagnose shows: its own, or that of a line."""
-    for row in [*cause_rows(_joined(word).lower().replace("-", "_")), *causes_titled(word)]:
+    for row in [*cause_rows(_joined(word).replace("-", "_")), *causes_titled(word)]:
         yield Topic(
             "cause",
             row["id"],
@@ -503,6 +485,7 @@ def _causes(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         )
 
 
+_FINDER_OF: Mapping[str, Finder] = {"driver": _drivers, "nccl": _nccl, "gpu": _gpus}
 _FINDERS: tuple[Finder, ...] = (
     _rules,
     _entries,

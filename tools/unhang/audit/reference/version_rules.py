@@ -1,5 +1,5 @@
 """Finds the rules that fire because of a version: each rule's own examples are judged again with
-that version."""
+that version. And the rows of the tables of faults that name it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.examples import CatalogueView, catalogue_view, verdict_of
-from unhang.audit.rules.rules import Rule
+from unhang.audit.rules.rules import SEVERITIES, Rule
 from unhang.core.run.documents import InvalidNode
+from unhang_node.base.versions.compare import compare_versions, holds
 
 # a rule that fires on a larger share of the known versions does not read the version itself, but
 # whether two versions are equal
@@ -25,18 +26,28 @@ def rules_that_fire(catalogue: Catalogue, path: tuple[str, ...], version: str) -
     )
 
 
+def known_faults(catalogue: Catalogue, order: str, version: str) -> str:
+    """'error nccl_issues/collnet-hangs-and-corrupts (CollNet hangs …); …', or ''. order: nccl,
+    driver, kernel."""
+    table = f"{order}_issues"
+    return "; ".join(
+        f"{row['severity']} {table}/{key} ({row['says']})"
+        for key, row in catalogue.tables[table].items()
+        if holds(compare_versions(row["from"], version, order), "<=")
+        and holds(compare_versions(row["below"], version, order), ">")
+    )
+
+
 def _firing(catalogue: Catalogue, path: tuple[str, ...], version: str) -> Iterator[Rule]:
     view = catalogue_view(catalogue.tables, tuple(rule.id for rule in catalogue.rules))
     others = _others(catalogue, path[0])
-    order = {"critical": 0, "error": 1, "warning": 2, "info": 3}
-    for rule in sorted(catalogue.rules, key=lambda one: order[one.severity]):
+    for rule in sorted(catalogue.rules, key=lambda one: SEVERITIES.index(one.severity)):
         if (
-            rule.scope != "node"
-            or path not in rule.decision_reads
-            or not _fires(rule, path, version, view)
+            rule.scope == "node"
+            and path in rule.decision_reads
+            and _fires(rule, path, version, view)
+            and sum(_fires(rule, path, other, view) for other in others) <= MOST_SHARE * len(others)
         ):
-            continue
-        if sum(_fires(rule, path, other, view) for other in others) <= MOST_SHARE * len(others):
             yield rule
 
 
@@ -44,19 +55,17 @@ def _others(catalogue: Catalogue, section: str) -> list[str]:
     """Versions to compare with: one of each branch of the driver, or each NCCL that a wheel has."""
     if section == "driver":
         return [
-            row["latest"]
-            for row in catalogue.tables.get("driver_branches", {}).values()
-            if "latest" in row
+            row["latest"] for row in catalogue.tables["driver_branches"].values() if "latest" in row
         ]
-    return sorted({row["nccl"] for row in catalogue.tables.get("nccl_wheels", {}).values()})
+    return sorted({row["nccl"] for row in catalogue.tables["nccl_wheels"].values()})
 
 
 def _fires(rule: Rule, path: tuple[str, ...], version: str, view: CatalogueView) -> bool:
     try:
-        # a policy's request tells nothing about a version
-        examples = [one for one in rule.row["examples"]["match"] if "policy" not in one]
         return any(
-            verdict_of(rule, _with(example, path, version), view) == "fail" for example in examples
+            verdict_of(rule, _with(example, path, version), view) == "fail"
+            for example in rule.row["examples"]["match"]
+            if "policy" not in example  # whose request tells nothing about a version
         )
     except InvalidNode:
         return False

@@ -68,15 +68,6 @@ def test_no_screen_of_any_step_has_a_phrase_that_confused_people(recorded, step,
     assert confusing(shown(recorded, alive)) == []
 
 
-@pytest.mark.parametrize("failing", [None, "apply", "audit", "smoke_together", "release", "drain"])
-def test_no_screen_of_an_end_has_one(recorded, failing):
-    recorded.begin_wave(["a"], GROUPS, "0")
-    recorded.through("a", failing=failing)
-    recorded.begin_wave(["b", "c"], GROUPS, "0")
-    recorded.end()
-    assert confusing(shown(recorded)) == []
-
-
 def test_a_preview_says_not_possible_instead_of_refusing_something(tmp_path):
     plan = planned(tmp_path)
     text = render_preview(
