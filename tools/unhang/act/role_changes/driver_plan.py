@@ -89,7 +89,8 @@ def plan_driver(inputs: DriverInputs) -> dict[str, Any]:
     if chosen is None:
         return _refused(
             inputs,
-            problems + _refusals(inputs, PackageSet((), "executed"), version, flavour),
+            problems
+            + driver_refusals.refusals(inputs, PackageSet((), "executed"), version, flavour),
             version,
             flavour,
         )
@@ -97,18 +98,8 @@ def plan_driver(inputs: DriverInputs) -> dict[str, Any]:
     plan = _plan(inputs, packages, install, version, flavour)
     if plan["action"] == "none":
         return plan
-    plan["refusals"] += _refusals(inputs, packages, version, flavour)
+    plan["refusals"] += driver_refusals.refusals(inputs, packages, version, flavour)
     return plan
-
-
-def _refusals(
-    inputs: DriverInputs, packages: PackageSet, version: str, flavour: str
-) -> list[dict[str, str]]:
-    return [
-        row
-        for refuser in driver_refusals.ALL
-        for row in refuser(inputs, packages, version, flavour)
-    ]
 
 
 def _target(inputs: DriverInputs, branch: str, present: str | None) -> str | None:

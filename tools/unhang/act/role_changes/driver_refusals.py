@@ -3,13 +3,14 @@ next step. A pure function of its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from unhang.act.role_changes.driver_inputs import DriverInputs, architectures, boot_release
 from unhang.act.role_changes.driver_packages import PackageSet, flavour_faults
 from unhang_node.base.parse.nvidia_driver import branch_of
 from unhang_node.base.versions.compare import compare_versions, holds
 
+Refusals = Iterator[dict[str, str]]
 SHOWN_USERS = 8
 BUILT_ON_NODE = ("dkms", "cuda-drivers", "nvidia-open")
 _OWNERS = {
@@ -44,9 +45,7 @@ def refusal(kind: str, expected: str, found: str, where: str, next_step: str) ->
     }
 
 
-def ownership(
-    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def ownership(inputs: DriverInputs) -> Refusals:
     """A driver that no package owns would stay installed beside the new one."""
     method = inputs.fact("driver.install_method")
     operated = inputs.fact("node.kubernetes.gpu_operator") and method != "packages"
@@ -62,9 +61,7 @@ def ownership(
         )
 
 
-def image(
-    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def image(inputs: DriverInputs) -> Refusals:
     """A stateless node loses what is installed on it at its next boot."""
     if inputs.fact("node.image.kind") == "stateless":
         found = f"a stateless image ({inputs.fact('node.image.evidence') or 'its root is no disk'})"
@@ -77,9 +74,7 @@ def image(
         )
 
 
-def gpus(
-    inputs: DriverInputs, _set: PackageSet, version: str, flavour: str
-) -> Iterator[dict[str, str]]:
+def gpus(inputs: DriverInputs, version: str, flavour: str) -> Refusals:
     branch = branch_of(version) or ""
     for fault in flavour_faults(architectures(inputs), branch, flavour, inputs.tables):
         yield refusal(
@@ -112,9 +107,7 @@ def gpus(
             )
 
 
-def cuda(
-    inputs: DriverInputs, _set: PackageSet, version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def cuda(inputs: DriverInputs, version: str) -> Refusals:
     """Programs whose CUDA version needs a newer driver than this one."""
     if inputs.fact("cuda.forward_compat"):
         return
@@ -156,9 +149,7 @@ def is_built_here(packages: PackageSet) -> bool:
     return any(mark in name for name in packages.packages for mark in BUILT_ON_NODE)
 
 
-def headers(
-    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def headers(inputs: DriverInputs, packages: PackageSet) -> Refusals:
     """Without kernel headers the modules cannot be built, and the node boots without GPUs."""
     release = boot_release(inputs)
     if not is_built_here(packages) or release is None:
@@ -181,9 +172,7 @@ def headers(
         )
 
 
-def secure_boot(
-    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def secure_boot(inputs: DriverInputs, packages: PackageSet) -> Refusals:
     """Under Secure Boot a kernel loads only modules signed with a key that it knows. The modules
     that it loaded before were signed with such a key."""
     if (
@@ -219,9 +208,7 @@ def secure_boot(
     )
 
 
-def in_use(
-    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def in_use(inputs: DriverInputs) -> Refusals:
     """Programs that hold the GPUs and are none of the services that the role stops and starts
     again."""
     if inputs.options.allow_in_use:
@@ -285,9 +272,7 @@ def _gpu(device: str, names: Mapping[int, str]) -> str:
     return names.get(int(number), device) if number.isdigit() else device
 
 
-def proof(
-    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def proof(inputs: DriverInputs, packages: PackageSet) -> Refusals:
     """A package set that no package manager has resolved yet."""
     if packages.proof == "table" and not inputs.options.accept_unproved:
         found = f"{', '.join(packages.packages)}, which is only written down"
@@ -300,9 +285,7 @@ def proof(
         )
 
 
-def streams(
-    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def streams(inputs: DriverInputs, packages: PackageSet) -> Refusals:
     """The branch is a module stream of dnf, and the repository has module streams but not this
     one."""
     for module, stream in packages.streams.items():
@@ -321,15 +304,18 @@ def streams(
             )
 
 
-Refuser = Callable[[DriverInputs, PackageSet, str, str], Iterator[dict[str, str]]]
-ALL: tuple[Refuser, ...] = (
-    ownership,
-    image,
-    gpus,
-    cuda,
-    headers,
-    secure_boot,
-    in_use,
-    proof,
-    streams,
-)
+def refusals(
+    inputs: DriverInputs, packages: PackageSet, version: str, flavour: str
+) -> list[dict[str, str]]:
+    """All reasons not to install these packages, which have this version and flavour."""
+    return [
+        *ownership(inputs),
+        *image(inputs),
+        *gpus(inputs, version, flavour),
+        *cuda(inputs, version),
+        *headers(inputs, packages),
+        *secure_boot(inputs, packages),
+        *in_use(inputs),
+        *proof(inputs, packages),
+        *streams(inputs, packages),
+    ]

@@ -76,16 +76,15 @@ def plan_settings(
     _leave_out_unread(plan, node, known)
     for name, given in (nccl.get("settings") or {}).items():
         _put(plan, name, str(given))
-    vetted = {name for one in names for name in (profiles.get(one) or {}).get("settings", {})}
-    plugin = {
-        name for one in names for name in (profiles.get(one) or {}).get("plugin_variables", ())
-    }
+    chosen = [profiles.get(one) or {} for one in names]
+    vetted = {name for row in chosen for name in row.get("settings", {})}
+    plugin = {name for row in chosen for name in row.get("plugin_variables", ())}
     for name, given in {**plan.conf, **plan.environment}.items():
         by_policy = name in (nccl.get("settings") or {}) and name not in vetted
         plan.problems += setting_faults(
             known, name, given, versions, allow_debug=allow_debug or not by_policy, plugin=plugin
         )
-    decided = {name for one in names for name in (profiles.get(one) or {}).get("forbid", ())}
+    decided = {name for row in chosen for name in row.get("forbid", ())}
     plan.decided = sorted(
         {*decided, *plan.conf, *plan.environment, *known.not_real, *known.renamed}
     )
