@@ -30,6 +30,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from unhang.core.bounded_reads import read_at_most
 from unhang.core.errors import UserError
 from unhang.core.run.run_folder import write_atomically
@@ -77,7 +79,7 @@ def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
         hosts,
         surveys,
         inputs.request,
-        dataclasses.replace(inputs.options, switches=switches),
+        msgspec.structs.replace(inputs.options, switches=switches),
         inputs.expectations,
     )
     try:

@@ -11,11 +11,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from unhang.act.plan.policy_from_nodes import Draft, policy_from_nodes, render_policy
-from unhang.audit.commands.audit_ways import read_nodes
+from unhang.audit.commands.audit_ways import ReadOptions, folder_of, read_nodes
 from unhang.audit.triage.run_judging import judge_folder
-from unhang.audit.ways.run_deadline import DEADLINE_S
 from unhang.core.baselines import bandwidth_rows, read_baselines
-from unhang.core.commands.common_options import add_examples, add_repeatable
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_repeatable,
+    add_value,
+)
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import checked_output
@@ -39,10 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a run folder or its id; or nodes, which the command audits first",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--limit",
-        metavar="HOSTS",
-        help="only these nodes of the run: names and node sets (gpu[001-016])",
+        "HOSTS",
+        "only these nodes of the run: names and node sets (gpu[001-016])",
     )
     parser.add_argument(
         "-i",
@@ -52,19 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="inventory file or folder of HOSTS (default: this machine)",
     )
     accept = "write the policy despite this critical or error finding; repeatable"
-    parser.add_argument("--accept", action="append", default=[], metavar="RULE", help=accept)
+    add_repeatable(parser, "--accept", "RULE", accept)
     add_repeatable(
         parser,
         "--smoke",
         "RESULT",
         "the JSON result of a smoke test on these nodes; its bandwidth is added to the policy",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--out",
-        metavar="FILE",
-        help="write to this file, which must not exist yet (default: standard output)",
+        "FILE",
+        "write to this file, which must not exist yet (default: standard output)",
     )
-    parser.set_defaults(forks=None, ansible=[])
     add_examples(parser, EXAMPLES)
 
 
@@ -96,15 +100,10 @@ def source_run(arguments: argparse.Namespace) -> Path:
     except UserError:
         if "/" in arguments.source or arguments.source == "latest":
             raise
-    reach = {
-        "inventory": arguments.inventory,
-        "limit": arguments.source,
-        "forks": arguments.forks,
-        "ansible": arguments.ansible,
-    }
-    return read_nodes(
-        argparse.Namespace(**reach, out=None, via="ansible", deadline=DEADLINE_S, go_on=None)
-    )[0]
+    options = ReadOptions(arguments.inventory, arguments.source)
+    folder = folder_of(options)
+    read_nodes(options, folder)
+    return folder
 
 
 def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:

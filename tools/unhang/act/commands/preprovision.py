@@ -18,7 +18,8 @@ from unhang.act.gate.deciding import FAIL as FAILED
 from unhang.act.gate.deciding import NOT_PROVED
 from unhang.act.gate.deciding import PASS as PASSED
 from unhang.act.gate.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for, give
-from unhang.act.gate.outcome import FILE_NAME, exit_code
+from unhang.act.gate.outcome import exit_code
+from unhang.act.gate.records import read_gate
 from unhang.audit.report.gate import render_gate, render_gate_junit
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core import project
@@ -35,9 +36,11 @@ from unhang.core.ansible.playbook_command import (
 from unhang.core.commands.common_options import (
     add_ansible,
     add_examples,
+    add_flag,
     add_format_option,
     add_inventory,
     add_out,
+    add_value,
 )
 from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
@@ -46,7 +49,6 @@ from unhang.core.run import run_folder
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import public_key
-from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import data_for_ansible
 
@@ -79,27 +81,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="node sets (gpu[001-016]), groups, Ansible patterns",
     )
     add_inventory(parser)
-    parser.add_argument(
+    add_value(
+        parser,
         "--reference",
-        metavar="HOST",
-        help="a node that is known to be good; it is tested with the others and must be idle",
+        "HOST",
+        "a node that is known to be good; it is tested with the others and must be idle",
     )
     severities = (
         f"severities of audit findings that fail a node: {', '.join(SEVERITIES)} (default:"
         " %(default)s)"
     )
-    parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
-    parser.add_argument(
-        "--python", metavar="PATH", help="the Python with the users' torch on the nodes"
-    )
-    parser.add_argument(
-        "--container-image", metavar="IMAGE", help="run the smoke test in this image"
-    )
+    add_value(parser, "--severities", "LIST", severities, default="critical,error")
+    add_value(parser, "--python", "PATH", "the Python with the users' torch on the nodes")
+    add_value(parser, "--container-image", "IMAGE", "run the smoke test in this image")
     quick = (
         "run only the audit, which includes changes since admission: no smoke test, no GPU time, no"
         " admission record"
     )
-    parser.add_argument("--quick", action="store_true", help=quick)
+    add_flag(parser, "--quick", quick)
     answer = (
         "with --quick and one node: print the answer and use the exit code that this program"
         " expects; only a fail drains"
@@ -111,38 +110,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PROGRAM",
         help=f"{answer} ({', '.join(PROGRAMS)})",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--key",
-        metavar="FILE",
-        help=(
-            "the gate's private key, which signs the admission records of nodes that pass; it stays"
-            " on this machine. With --verify its public key: the controller's copy, not the node's"
-        ),
+        "FILE",
+        "the gate's private key, which signs the admission records of nodes that pass; it stays"
+        " on this machine. With --verify its public key: the controller's copy, not the node's",
     )
-    parser.add_argument(
-        "--days",
-        type=int,
-        metavar="N",
-        default=365,
-        help="days until an admission expires (default: %(default)s)",
+    add_value(
+        parser, "--days", "N", "days until an admission expires (default: %(default)s)", int, 365
     )
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
-    parser.add_argument(
+    add_value(
+        parser,
         "--verify",
-        metavar="RECORD",
-        type=Path,
-        help="test no node; check this admission record: its signature, its node, and changes"
+        "RECORD",
+        "test no node; check this admission record: its signature, its node, and changes"
         " since. RUN/admission/HOST, or /etc/unhang/admission of a node",
+        Path,
     )
     facts = (
         "with --verify: facts of the node, runs/ID/nodes/HOST.json or output of unhang collect;"
         " without them the record is not compared with the node"
     )
-    parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
-    parser.add_argument(
+    add_value(parser, "--facts", "FILE", facts, Path)
+    add_value(
+        parser,
         "--now",
-        metavar="DATE",
-        help="with --verify: the date of the check, for example 2026-12-31 (default: today)",
+        "DATE",
+        "with --verify: the date of the check, for example 2026-12-31 (default: today)",
     )
     add_out(parser)
     add_ansible(parser)
@@ -271,10 +267,8 @@ def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> d
     if played.stopped or played.code < 0:
         raise UserError(ended_early(played, folder))
     try:
-        found: dict[str, Any] = parse_strictly(
-            read_bounded(folder / FILE_NAME, run_folder.LONGEST_DOCUMENT)
-        )
-    except (OSError, NotStrict):
+        return read_gate(folder)
+    except UserError:
         messages = MESSAGE.findall(played.output)
         reason = (
             messages[-1].strip('"')
@@ -289,7 +283,6 @@ def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> d
             "nothing was decided:"
             f" {' '.join(reason.split())[:600].removeprefix('Task failed: Action failed: ')}"
         ) from None
-    return found
 
 
 def deliver(document: dict[str, Any], form: str, folder: Path) -> None:

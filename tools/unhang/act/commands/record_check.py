@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.gate.verifying import NOT_PROVED, Verified, verify
-from unhang.core.commands.common_options import given_day
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
 from unhang.core.run.documents import InvalidNode, to_facts
@@ -33,7 +33,7 @@ def check_record(arguments: argparse.Namespace) -> int:
         )
     if arguments.format not in ("table", "json"):
         raise UserError(f"--format: expected table or json with --verify, found {arguments.format}")
-    today, key = given_day(arguments.now), public_key(Path(arguments.key))
+    today, key = today_or(arguments.now), public_key(Path(arguments.key))
     facts = read_facts(arguments.facts) if arguments.facts else None
     text = _read(arguments.verify, "an admission record").decode("utf-8", "replace")
     try:

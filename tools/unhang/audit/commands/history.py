@@ -21,9 +21,10 @@ from unhang.core.commands.common_options import (
     add_flag,
     add_format_option,
     add_quiet,
-    number_of,
+    add_value,
 )
 from unhang.core.commands.row_output import FORMATS, Row, show_rows
+from unhang.core.commands.typed_values import number_of
 from unhang.core.errors import UserError
 from unhang.core.run.findings import NODE_VERDICTS
 from unhang.core.run.run_folder import runs_folder
@@ -51,15 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of newest runs to read, 0 for all (default: %(default)s)",
     )
     add_flag(parser, "--prune", "list run folders that are old enough to remove")
-    parser.add_argument(
-        "--keep", type=number_of("run folders"), metavar="N", help="with --prune: keep the newest N"
-    )
-    parser.add_argument(
+    add_value(parser, "--keep", "N", "with --prune: keep the newest N", number_of("run folders"))
+    add_value(
+        parser,
         "--older-than",
-        metavar="TIME",
-        help="with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20",
+        "TIME",
+        "with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20",
     )
-    parser.add_argument("--apply", action="store_true", help="with --prune: remove them")
+    add_flag(parser, "--apply", "with --prune: remove them")
     add_format_option(parser, FORMATS)
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
@@ -77,7 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
     runs = past_runs()[-arguments.newest :]
     if arguments.name is None:
         rows = [_row(one) for one in runs]
-        show_rows(arguments, lambda width: _listing(runs, width), rows, COLUMNS, lines_stay=True)
+        show_rows(
+            arguments.format,
+            arguments.quiet,
+            lambda width: _listing(runs, width),
+            rows,
+            COLUMNS,
+            lines_stay=True,
+        )
     else:
         _show_events(arguments, runs)
     return 0
@@ -120,7 +127,8 @@ def _show_events(arguments: argparse.Namespace, runs: Sequence[PastRun]) -> None
     rows: list[dict[str, Any]] = [asdict(one) for one in found]
     columns = tuple(field.name for field in fields(Event))
     show_rows(
-        arguments,
+        arguments.format,
+        arguments.quiet,
         lambda width: render_events(name, about, masked_fields(found), len(runs), width),
         rows,
         columns,

@@ -17,7 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_flag, add_verbose
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_flag,
+    add_value,
+    add_verbose,
+)
 from unhang.core.errors import UserError
 from unhang.core.text import visible
 from unhang.jobs.commands.watch_all import watch_all
@@ -62,19 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="-- COMMAND",
         help="the job to start; torch's flight recorder is on in it",
     )
-    parser.add_argument(
-        "--no-recorder", action="store_true", help="set no variable for the job that is started"
+    add_flag(parser, "--no-recorder", "set no variable for the job that is started")
+    add_value(
+        parser, "--pid", "PID", "a job that runs: its launcher, or one of its ranks", process_number
     )
-    parser.add_argument(
-        "--pid",
-        type=process_number,
-        metavar="PID",
-        help="a job that runs: its launcher, or one of its ranks",
-    )
-    parser.add_argument(
+    add_value(
+        parser,
         "--slurm-job",
-        metavar="ID",
-        help="a job of Slurm that runs: samples of all its nodes, by a step beside its own",
+        "ID",
+        "a job of Slurm that runs: samples of all its nodes, by a step beside its own",
     )
     add_flag(
         parser,
@@ -100,20 +101,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " the label unhang/watch=off (labelled: all but those with unhang/watch=on), their own or"
         " their namespace's",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--no-progress",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="seconds without progress until it is looked at (default 60)",
+        "S",
+        "seconds without progress until it is looked at (default 60)",
+        float,
+        60.0,
     )
-    parser.add_argument(
-        "--every",
-        type=float,
-        default=2.0,
-        metavar="S",
-        help="seconds between two samples (default 2)",
-    )
+    add_value(parser, "--every", "S", "seconds between two samples (default 2)", float, 2.0)
     actions = (
         "when it hangs: report (default), dump (also write the evidence to --out), terminate (say"
         " that it would be ended, after two looks, each by two sources; with --act end it)"
@@ -134,21 +130,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="watch nothing: what became of earlier verdicts (default: the user's own record)",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--grace",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)",
+        "S",
+        "seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)",
+        float,
+        30.0,
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(),
-        metavar="FOLDER",
-        help="folder of the evidence (default: here)",
-    )
-    parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
+    add_value(parser, "--out", "FOLDER", "folder of the evidence (default: here)", Path, Path())
+    add_value(parser, "--py-spy", "PATH", "py-spy, where it is not on PATH")
     add_outputs(parser)
     add_verbose(parser)
     add_examples(parser, EXAMPLES)

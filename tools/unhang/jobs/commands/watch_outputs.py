@@ -16,8 +16,11 @@ from logging.handlers import SysLogHandler
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_repeatable
-from unhang.core.commands.hooks import call_in_a_session, check_hooks, send
+from unhang.core.commands.common_options import (
+    add_repeatable,
+    add_value,
+)
+from unhang.core.commands.hooks import Hooks, call_in_a_session, check_hooks, send
 from unhang.core.errors import UserError
 from unhang.core.run.run_folder import write_named
 from unhang.core.secrets_in_text import masked_document
@@ -58,11 +61,12 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
         const=DEV_LOG,
         help=f"one line in the system's log (the socket {DEV_LOG}), once for each verdict",
     )
-    shown.add_argument(
+    add_value(
+        shown,
         "--textfile",
-        type=Path,
-        metavar="FILE.prom",
-        help=f"metrics for Prometheus' textfile collector, each {METRICS_EVERY_S:g} s",
+        "FILE.prom",
+        f"metrics for Prometheus' textfile collector, each {METRICS_EVERY_S:g} s",
+        Path,
     )
     add_repeatable(
         shown, "--label", "NAME=VALUE", "a label for every series of --textfile: cluster=production"
@@ -138,7 +142,7 @@ class Outputs:
             called = partial(call_in_a_session, added={BUNDLE: where} if where else {})
             short = json.loads(render_evidence(replace(answer, full=where)))
             for line in (
-                *send(short, self.arguments, called),
+                *send(short, Hooks.of(self.arguments), called),
                 *_logged(headline, self.arguments.syslog),
             ):
                 self.say(line)
@@ -161,7 +165,7 @@ class Outputs:
 
 def outputs_of(arguments: argparse.Namespace, say: Callable[[str], None]) -> Outputs:
     """Checks the options before a job is started. Raises UserError."""
-    check_hooks(arguments)
+    check_hooks(Hooks.of(arguments))
     if arguments.label and not arguments.textfile:
         raise UserError("--label: expected --textfile beside it, whose series it is for")
     if arguments.textfile and not arguments.textfile.parent.is_dir():
