@@ -16,6 +16,7 @@ from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.baselines import bandwidth_rows, read_baselines
 from unhang.core.commands.common_options import (
     add_examples,
+    add_inventory,
     add_repeatable,
     add_value,
 )
@@ -48,13 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "HOSTS",
         "only these nodes of the run: names and node sets (gpu[001-016])",
     )
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="inventory file or folder of HOSTS (default: this machine)",
-    )
+    add_inventory(parser, "inventory file or folder of HOSTS (default: this machine)")
     accept = "write the policy despite this critical or error finding; repeatable"
     add_repeatable(parser, "--accept", "RULE", accept)
     add_repeatable(
