@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import shlex
 import sys
@@ -45,6 +44,7 @@ from unhang.core.commands.common_options import (
 )
 from unhang.core.commands.deliver import deliver
 from unhang.core.commands.row_output import show_rows
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
@@ -221,7 +221,7 @@ def _scheduler_jobs(folder: Path, hosts: Mapping[str, Sequence[str]]) -> Schedul
 
 def _without_waived(folder: Path) -> tuple[dict[str, Any], list[str]]:
     findings = read_planned_findings(folder)
-    waivers = waivers_now(folder, datetime.datetime.now(datetime.UTC).date().isoformat())
+    waivers = waivers_now(folder, today_or(None))
     if not waivers:
         return findings, []
     groups_of = {node.host: node.groups for node in read_nodes(read_run_input(folder))}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from unhang.core.commands.common_options import (
     add_repeatable,
     add_value,
 )
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import checked_output
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out: expected no file at {out}, found one; it stays as it is")
     if out:
         checked_output(arguments.out)
-    source = source_run(arguments)
+    source = source_run(arguments.source, arguments.inventory)
     nodes = good_nodes(source, arguments.limit)
     draft = policy_from_nodes({host: node["facts"]["sections"] for host, node in nodes.items()})
     text = render_policy(draft, head_lines(source.name, list(nodes), arguments.accept), bandwidth)
@@ -88,14 +88,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def source_run(arguments: argparse.Namespace) -> Path:
+def source_run(named: str, inventory: list[str] | None) -> Path:
     """The named run folder, or a new run of the named nodes. Raises UserError."""
     try:
-        return run_folder.find_run(arguments.source)
+        return run_folder.find_run(named)
     except UserError:
-        if "/" in arguments.source or arguments.source == "latest":
+        if "/" in named or named == "latest":
             raise
-    options = ReadOptions(arguments.inventory, arguments.source)
+    options = ReadOptions(inventory, named)
     folder = folder_of(options)
     read_nodes(options, folder)
     return folder
@@ -172,7 +172,6 @@ def refuse_bad_nodes(
 
 def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) -> list[Finding]:
     """Findings of only these nodes under a policy; the run itself is not changed."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="unhang-policy-") as place:
         copy = Path(place, "run")
         (copy / "nodes").mkdir(parents=True)
@@ -182,7 +181,7 @@ def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) ->
         for host, node in nodes.items():
             run_folder.write_document(copy / "nodes" / f"{run_folder.file_stem(host)}.json", node)
         Path(place, "policy.yml").write_text(policy, encoding="utf-8")
-        judge_folder(copy, [], str(Path(place, "policy.yml")), today)
+        judge_folder(copy, [], str(Path(place, "policy.yml")), today_or(None))
         return read_findings_record(copy).findings
 
 

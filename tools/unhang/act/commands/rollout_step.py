@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from unhang.core.commands.common_options import (
     add_flag,
     add_value,
 )
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
 
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = today_or(None)
     if arguments.step == "begin":
         return begin(arguments.run, arguments.rules, today, judge_folder, arguments.before)
     own, about = json.loads(arguments.baseline), json.loads(arguments.about)

@@ -75,13 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.rule, hosts, day_of(arguments.until, "--until"), arguments.reason,
         getpass.getuser() if arguments.by is None else arguments.by,
     )  # fmt: skip
-    today = today_or(None)
-    rows = waiver_rows(read_findings(folder), wish, today)
+    rows = waiver_rows(read_findings(folder), wish, today_or(None))
     if arguments.only_print:
         print(visible_lines(render_rows(rows, 0)), end="")
         return 0
     try:
-        changed = _write(_policy_file(arguments, folder), rows)
+        changed = _write(_policy_file(arguments.file, folder), rows)
     except UserError as problem:
         raise UserError(
             f"{problem}; no file was changed; {PASTE}:\n{render_rows(rows, 4)}"
@@ -90,11 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _policy_file(arguments: argparse.Namespace, folder: Path) -> Path:
+def _policy_file(named: str | None, folder: Path) -> Path:
     """The named file, or the only one in the inventory that gave a run of this user its policy: the
     mark of an own run vouches for its inventory, and for no other file."""
-    if arguments.file:
-        return Path(arguments.file)
+    if named:
+        return Path(named)
     if not is_own(folder):
         raise UserError("expected --file, because this run was not made here with unhang audit")
     known = run_folder.read_run(folder).document.get("policy_sources") or []

@@ -353,14 +353,13 @@ def session_options(options: SmokeOptions) -> SessionOptions:
 
 def container_of(options: SmokeOptions, launcher: str) -> Container | None:
     """The image to run in, if one is named. Raises UserError."""
-    gpus = options.backend != "gloo"
     return choose_container(
         options.container_image,
         options.container_runtime,
         options.python,
         options.container_option,
         launcher,
-        gpus,
+        options.backend != "gloo",
     )
 
 
