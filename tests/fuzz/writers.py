@@ -21,6 +21,7 @@ import yaml
 
 from unhang.act.commands.typed_again import typed_again
 from unhang.act.plan.policy_from_nodes import policy_from_nodes, render_policy
+from unhang.act.rollout.soak import DEFAULT as SOAK
 from unhang.audit.history.changes import FoundChange
 from unhang.audit.history.news import news_of
 from unhang.audit.history.runs import PastRun
@@ -249,7 +250,7 @@ def type_commands(data: bytes) -> None:
     """A text in the commands of a rollout, its undo and a smoke test: one word of a shell each, and
     in a program on a node a text."""
     text = data.decode("utf-8", "surrogateescape").replace("\0", "")
-    rest = dict.fromkeys(("wait", "soak", "max_failed", "python", "no_smoke", "through"))
+    rest = {"soak": SOAK, "max_failed": "0", "no_smoke": False, "through": False}
     for undo in (False, True):
         typed = typed_again(
             Path("/runs") / "one" / "undo",

@@ -179,7 +179,7 @@ parser = argparse.ArgumentParser()
 watch.add_arguments(parser)
 arguments = parser.parse_args(sys.argv[1:])
 job = replace(watch.job_of(arguments.pid, arguments, is_ours=False), slow_every_s=2.0)
-watched(job, arguments, watch.outputs_of(arguments, say), Record("job", "n"))
+watched(job, watch.outputs_of(arguments, say), Record("job", "n"))
 """
 
 

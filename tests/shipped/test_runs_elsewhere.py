@@ -3,7 +3,6 @@ not at all."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import signal
@@ -166,11 +165,12 @@ def _with_files_of_at_most(size_bytes, act):
 
 def test_a_smoke_result_that_finds_no_room_names_its_file_and_leaves_no_half_of_one(tmp_path):
     out = tmp_path / "smoke.json"
-    arguments = argparse.Namespace(out=str(out), format="json")
 
     def deliver_one():
         with pytest.raises(OSError, match="File too large") as problem:
-            smoke_output.deliver({"schema": "unhang/smoke/1", "text": "x" * 10_000}, arguments)
+            smoke_output.deliver(
+                {"schema": "unhang/smoke/1", "text": "x" * 10_000}, "json", str(out)
+            )
         assert problem.value.filename == str(out)
 
     _with_files_of_at_most(100, deliver_one)

@@ -20,6 +20,7 @@ from paced_jobs import checkpoint, document, of_ranks, pace_of
 from unhang.core.errors import UserError
 from unhang.jobs.commands import watch, watch_one
 from unhang.jobs.commands.watch_all import Site
+from unhang.jobs.commands.watch_outputs import WatchOptions
 from unhang.jobs.watch.live import raw_lines
 from unhang.jobs.watch.record import Record
 from unhang_node.job.command import add_look_options, chosen_look_options
@@ -68,7 +69,7 @@ class Watched:
             wait=lambda _seconds: None,
         )
         self.hang = json.loads(HANG.read_bytes())
-        self.code = watch_one.watched(job, arguments, self.outputs, self.record)
+        self.code = watch_one.watched(job, self.outputs, self.record)
         self.text = "\n".join(self.lines)
 
     def look(self, options):
@@ -216,9 +217,13 @@ def test_each_job_of_a_node_is_looked_at_by_its_own_process_and_has_its_own_seri
     parser = argparse.ArgumentParser()
     watch.add_arguments(parser)
     textfile = tmp_path / "x.prom"
-    arguments = parser.parse_args(["--all", "--slow", "--textfile", str(textfile)])
     said, asked = [], []
-    site = Site(arguments, watch.outputs_of(arguments, said.append))
+    site = Site(
+        watch.outputs_of(
+            WatchOptions.of(parser.parse_args(["--all", "--slow", "--textfile", str(textfile)])),
+            said.append,
+        )
+    )
 
     def look(words):
         asked.append(words)

@@ -72,4 +72,4 @@ def test_two_jobs_in_the_documents_are_told_apart(tmp_path, capsys):
     parser = argparse.ArgumentParser()
     inspect.add_arguments(parser)
     with pytest.raises(UserError, match="expected one job, found 2; name one: --pid"):
-        inspect.run(parser.parse_args(["--evidence", *map(str, paths)]))
+        inspect.run(parser.parse_args(["--evidence", *map(str, paths)]), None)

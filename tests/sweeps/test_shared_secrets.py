@@ -3,7 +3,6 @@ of the history, webhooks, archives and files of faults."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import tarfile
 from pathlib import Path
@@ -164,7 +163,8 @@ def test_a_hook_that_fails_prints_none():
 def test_rows_of_a_table_and_for_other_programs_hold_none(capsys, form):
     rows = [{"host": "gpu007", "found": TEXT, "password": "hunter2hunter2"}]
     show_rows(
-        argparse.Namespace(format=form, quiet=False),
+        form,
+        False,
         lambda width: ("gpu007", *TEXT.splitlines()),
         rows,
         ("host", "found", "password"),
@@ -200,9 +200,7 @@ def test_a_result_of_the_smoke_test_holds_none(capsys, form):
         "result": {},
     }
     events = ({"e": "phase_begin", "rank": 0, "phase": "environment"}, failed, {"e": "node_end"})
-    deliver(
-        judge([Stream("gpu007", (0,), events, None)]), argparse.Namespace(format=form, out=None)
-    )
+    deliver(judge([Stream("gpu007", (0,), events, None)]), form, None)
     out = capsys.readouterr().out
     assert "gpu007" in out and "secret&" in out.replace(">", "&") and holds_secret(out) == []
 

@@ -138,7 +138,7 @@ def test_after_a_failure_come_experiments_with_another_interface_and_then_pairs(
     "options, experiments, isolated",
     [
         (SessionOptions(1, experiments=False), 0, True),
-        (SessionOptions(1, isolation=False), 3, False),
+        (SessionOptions(1, isolate=False), 3, False),
     ],
 )
 def test_both_can_be_left_out(options, experiments, isolated):
@@ -197,7 +197,7 @@ def test_a_slow_node_is_isolated_by_what_the_others_take_in_the_whole_group():
 
 def test_the_search_ends_when_its_time_is_over():
     request = Request(backend="gloo", phases=("all_reduce",), drills=(parse_drill("gpu003:exit"),))
-    course = smoke_session(NAMES, SURVEYS, request, SessionOptions(1, search_s=25.0))
+    course = smoke_session(NAMES, SURVEYS, request, SessionOptions(1, search_timeout=25.0))
     nodes, rounds = Nodes(), 0
     wanted = next(course)
     with pytest.raises(StopIteration) as done:
@@ -279,7 +279,7 @@ def test_through_a_folder_it_takes_the_same_rounds_to_the_same_result(tmp_path, 
 
 def test_a_host_that_brings_nothing_is_named_with_what_was_written_beside(tmp_path):
     request = written(tmp_path)
-    known = StepInputs(request, SessionOptions(1, experiments=False, isolation=False))
+    known = StepInputs(request, SessionOptions(1, experiments=False, isolate=False))
     step = next_step(tmp_path, known)
     bring(tmp_path, step, without=("gpu002", "gpu003"))
     (tmp_path / "rounds" / "001" / "events" / "gpu002.why").write_text(

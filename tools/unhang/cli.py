@@ -70,6 +70,12 @@ GONE = {
     ("lint", "--diff"): _BY_HAND,
     ("lint", "--fix"): _BY_HAND,
 }
+# {command: what its run() takes beside the arguments, for which the command's wing knows no other}
+HANDED: dict[str, tuple[Any, ...]] = {
+    "diagnose": (JOB_READER, LOOK_READER),
+    "inspect": (node_documents,),
+    **dict.fromkeys(("audit", "demo", "judge", "report"), (HANDED_OVER,)),
+}
 # they act; who mistypes another option does not mean them
 NEVER_GUESSED = ("--apply", "--take-over", "--prune")
 NEAR = 0.7
@@ -236,13 +242,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     command, parser = command_and_parser(name)
-    handed = argparse.Namespace(
-        handed_over=HANDED_OVER,
-        job_reader=JOB_READER,
-        look_reader=LOOK_READER,
-        node_documents=node_documents,
-    )
-    return int(command.run(parser.parse_args(arguments, handed)))
+    return int(command.run(parser.parse_args(arguments), *HANDED.get(name, ())))
 
 
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:

@@ -3,7 +3,6 @@ call is one process of `unhang`, as the same user, with a deadline."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -97,15 +96,14 @@ async def _run(request: Request) -> tuple[dict[str, Any], bool]:
 
 def _last_audit(given: Mapping[str, Any]) -> dict[str, Any]:
     """The last run's findings. Raises UserError."""
-    from unhang.audit.commands.filters import filtered
+    from unhang.audit.commands.filters import Filters, filtered
     from unhang.core.run.findings import read_findings
     from unhang.core.run.run_folder import find_run
 
     folder = find_run("latest")
-    asked = {"host": given.get("hosts"), "rule": given.get("rule"), "group": None, "owner": None}
-    asked |= {"severity": given.get("severity")}
-    options = {name: [value] if value else [] for name, value in asked.items()}
-    return audit_document(filtered(folder, read_findings(folder), argparse.Namespace(**options)))
+    asked = (given.get("hosts"), None, given.get("rule"), given.get("severity"), None)
+    filters = Filters(*([value] if value else [] for value in asked))
+    return audit_document(filtered(folder, read_findings(folder), filters))
 
 
 def _result(document: Mapping[str, Any], is_error: bool) -> types.CallToolResult:

@@ -17,11 +17,10 @@ from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
     add_quiet,
-    add_rule_and_severity,
     add_rules,
-    check_rules,
-    takes,
+    add_value,
 )
+from unhang.core.commands.row_filters import add_rule_and_severity, check_rules, selected
 from unhang.core.commands.row_output import FORMATS, show_rows
 from unhang.core.errors import UserError
 from unhang.core.text import counted, wrapped
@@ -39,13 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_quiet(parser)
     add_rule_and_severity(parser, "gpu-gives-no-handle, 'nccl-*'", SEVERITIES)
     add_rules(parser)
-    parser.add_argument(
+    add_value(
+        parser,
         "--stale",
-        metavar="AGE",
-        help=(
-            "list tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit"
-            " code 1 if any"
-        ),
+        "AGE",
+        "list tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit"
+        " code 1 if any",
     )
     add_examples(parser, EXAMPLES)
 
@@ -65,11 +63,18 @@ def run(arguments: argparse.Namespace) -> int:
     if faults:
         raise UserError("\n".join(faults))
     check_rules(arguments.rule, [row["id"] for row in rows], "`unhang catalogue`")
-    rows = [row for row in rows if takes(row["id"], row.get("severity"), arguments, SEVERITIES)]
+    rows = selected(rows, "id", (arguments.rule, arguments.severity), SEVERITIES)
     if arguments.format == "json" and not arguments.quiet:
         print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1))
     else:
-        show_rows(arguments, lambda width: _table(rows, width), rows, COLUMNS, lines_stay=True)
+        show_rows(
+            arguments.format,
+            arguments.quiet,
+            lambda width: _table(rows, width),
+            rows,
+            COLUMNS,
+            lines_stay=True,
+        )
     return 0
 
 

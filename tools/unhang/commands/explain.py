@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     for fault in faults:
         print(printable(fault), file=sys.stderr)
     if topics:
-        _print(asked, topics, arguments)
+        _print(asked, topics, arguments.format, arguments.verbose)
     if unknown:
         named = ", ".join(f"{printable(word)!r}{hint}" for word, hint in unknown)
         separator = "\n" if "\n" in named else "; "
@@ -81,12 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print(asked: str, topics: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
-    if arguments.format == "json":
+def _print(asked: str, topics: list[dict[str, Any]], form: str, verbose: bool) -> None:
+    if form == "json":
         print(json.dumps({"asked": asked, "topics": topics}, ensure_ascii=False, indent=1))
     else:
         width = min(max(shutil.get_terminal_size((100, 24)).columns, NARROW), WIDE)
-        print("\n\n".join(_text(topic, width, arguments.verbose) for topic in topics))
+        print("\n\n".join(_text(topic, width, verbose) for topic in topics))
 
 
 def _explained(

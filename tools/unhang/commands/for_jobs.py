@@ -4,14 +4,16 @@ looks at it, are read; to inspect how nodes are asked by Ansible. Each is import
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unhang.core.verdict.answer import JobAnswer
 from unhang.jobs.diagnose.looked import Look, LookReader
 from unhang.jobs.job_files import JobFile, JobReader
+
+if TYPE_CHECKING:  # of one command
+    from unhang.jobs.commands.inspect import InspectOptions
 
 
 def _kind(path: Path | None) -> str | None:
@@ -68,8 +70,8 @@ def _answer(verdict: Mapping[str, Any]) -> JobAnswer:
 LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)
 
 
-def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
+def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[str, Any]]:
     """The evidence of nodes that --hosts and --inventory name. Raises UserError."""
     from unhang.jobs.commands.inspect_nodes import node_documents as documents
 
-    return documents(arguments, options)
+    return documents(asked, options)

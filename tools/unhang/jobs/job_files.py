@@ -1,12 +1,11 @@
 """The files with which a job was started, given in addition to its log: what lint reads of them,
 and what a diagnosis uses.
 
-The diagnosis does not know lint; the command line hands over the reader with the arguments.
+The diagnosis does not know lint; the command line hands over the reader.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +78,3 @@ class JobReader:
 
 LOGS_ALONE = JobReader()
 """Takes every file for a log."""
-
-
-def job_reader(arguments: argparse.Namespace) -> JobReader:
-    """What was handed over; a caller that hands over nothing has logs alone."""
-    return getattr(arguments, "job_reader", LOGS_ALONE)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.core.commands.options import Options
 from unhang.core.text import visible
 from unhang.core.verdict.streams import Stream
 from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
@@ -21,21 +22,20 @@ SHOWN_USERS = 4
 Surveys = Mapping[str, Mapping[str, Any] | str]
 
 
-@dataclass(frozen=True)
-class SessionOptions:
+class SessionOptions(Options, frozen=True):
     """Options about experiments after a failure. switches: switch by host. nproc: ranks per node,
     None for one per GPU. port: None for a free one.
 
-    search_s: for experiments and the search for the bad node together. beside_jobs: start although
-    processes or jobs use the GPUs.
+    search_timeout: seconds for experiments and the search for the bad node (isolate) together.
+    beside_jobs: start although processes or jobs use the GPUs.
     """
 
     nproc: int | None = None
     port: int | None = None
     experiments: bool = True
-    isolation: bool = True
+    isolate: bool = True
     switches: Mapping[str, str] | None = None
-    search_s: float = 1200.0
+    search_timeout: float = 1200.0
     beside_jobs: bool = False
 
 

@@ -73,6 +73,10 @@ class _Search:
     from_nodes: int | None = None
     rounds: int = 0
 
+    @property
+    def undecided(self) -> list[str]:
+        return [host for host in self.hosts if host not in self.good and host not in self.bad]
+
 
 def isolate(hosts: Sequence[str], switches: Mapping[str, str] | None = None) -> Rounds:
     """The search. switches: the switch of each host; hosts that are not named share one."""
@@ -124,14 +128,11 @@ def _by_switch(search: _Search) -> list[str]:
 
 
 def _answer(search: _Search) -> IsolationResult:
-    open_ends = [
-        host for host in search.hosts if host not in search.good and host not in search.bad
-    ]
     failed = {host for pair, well in search.tried.items() if not well for host in pair}
     return IsolationResult(
         tuple(host for host in search.hosts if host in search.bad), tuple(search.links),
         tuple(search.switches), search.from_nodes,
-        tuple(host for host in open_ends if host in failed), search.rounds,
+        tuple(host for host in search.undecided if host in failed), search.rounds,
     )  # fmt: skip
 
 
@@ -181,16 +182,13 @@ def _conclude(search: _Search) -> None:
 def _next_pairs(search: _Search) -> list[Group]:
     """Every undecided node with a good one that it has not met, below its own switch if there is
     one; without good ones among themselves."""
-    undecided = [
-        host for host in search.hosts if host not in search.good and host not in search.bad
-    ]
     free = [host for host in _by_switch(search) if host in search.good]
     by_switch: dict[str, list[str]] = {}
     for host in free:
         by_switch.setdefault(search.switch[host], []).append(host)
     pairs: list[Group] = []
     alone: list[str] = []
-    for host in undecided:
+    for host in search.undecided:
         partner = _partner(search, host, by_switch)
         if partner is None:
             alone.append(host)

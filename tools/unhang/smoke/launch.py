@@ -21,7 +21,6 @@ class Launcher:
     """A way to reach nodes. survey: returns {host: the payload's answer or why there is none}; run:
     runs one group to its end."""
 
-    name: str
     survey: Callable[[Sequence[str]], Surveys]
     run: Callable[[Sequence[NodePlan]], list[Stream]]
 
@@ -45,7 +44,6 @@ def ssh_launcher(
         payload, tuple(container.program) if container else ("python3",), user, **files
     )
     return Launcher(
-        "fabric",
         lambda names: remote.survey_all(names, access),
         lambda plans: remote.run_group(plans, access, on_event),
     )
@@ -66,7 +64,6 @@ def slurm_launcher(
     )
     cluster = slurm.Cluster(payload, tuple(program), tuple(options), tuple(mine))
     return Launcher(
-        "slurm",
         lambda names: slurm.survey_all(names, cluster),
         lambda plans: slurm.run_group(plans, cluster, on_event),
     )

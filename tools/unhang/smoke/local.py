@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
@@ -90,7 +91,7 @@ def listen(
         agent.stdout.fileno(): bytearray(),
         agent.stderr.fileno(): bytearray(),
     }
-    reported = 0
+    reported, told = 0, partial(on_event, host) if on_event else None
     with selectors.DefaultSelector() as selector:
         for descriptor in received:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -100,28 +101,33 @@ def listen(
                 received[key.fd] += piece
                 if not piece:
                     selector.unregister(key.fd)
-            reported = _report_new(received[agent.stdout.fileno()], reported, host, on_event, parse)
+            reported = report_new(received[agent.stdout.fileno()], reported, told, parse)
     return bytes(received[agent.stdout.fileno()]), bytes(received[agent.stderr.fileno()])
 
 
-def _report_new(
+def report_new(
     output: bytearray,
     reported: int,
-    host: str,
-    on_event: OnEvent | None,
-    parse: Callable[[bytes], Event | None],
+    on_event: Callable[[Event], object] | None,
+    parse: Callable[[bytes], Event | None] = parse_event,
 ) -> int:
+    """Reports the complete events behind the first `reported` bytes; how many bytes that are
+    now."""
     end = output.rfind(b"\n") + 1
     if on_event and end > reported:
         for line in bytes(output[reported:end]).splitlines():
             event = parse(line)
             if event:
-                on_event(host, event)
+                on_event(event)
     return max(reported, end)
 
 
+def lines_of(errors: bytes) -> list[str]:
+    """What a program printed, without empty lines."""
+    lines = map(str.strip, errors.decode("utf-8", "replace").splitlines())
+    return [line for line in lines if line]
+
+
 def _reason(code: int | None, errors: bytes) -> str:
-    lines = [
-        line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()
-    ]
+    lines = lines_of(errors)
     return f"the agent ended with code {code}" + (f": {lines[-1][:300]}" if lines else "")

@@ -19,9 +19,9 @@ from typing import Any
 import fabric
 import paramiko
 
-from unhang.core.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
+from unhang.core.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_events
 from unhang.smoke.bootstrap import carried, node_arguments, shell_line
-from unhang.smoke.local import OnEvent
+from unhang.smoke.local import OnEvent, lines_of, report_new
 from unhang.smoke.node_plans import NodePlan
 
 # never in a container: it reads the node's own addresses, routes and GPUs
@@ -139,7 +139,7 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
             found = json.loads(line)
             if isinstance(found, dict) and found.get("e") == "survey":
                 return found
-    last = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    last = lines_of(errors)
     return f"{SURVEY_PROGRAM[0]} did not run there (code {code})" + (
         f": {last[-1][:200]}" if last else ""
     )
@@ -208,7 +208,7 @@ def _exchange(
         channel.exec_command(line)
         while time.monotonic() < until:
             idle = not _received(channel, output, errors)
-            reported = _report_new(output, reported, on_event)
+            reported = report_new(output, reported, on_event)
             if (
                 channel.exit_status_ready()
                 and not channel.recv_ready()
@@ -261,13 +261,3 @@ def _answers(connection: fabric.Connection) -> bool:
         return True
     except (OSError, EOFError, paramiko.SSHException):
         return False
-
-
-def _report_new(output: bytearray, reported: int, on_event: Callable[[Event], None] | None) -> int:
-    end = output.rfind(b"\n") + 1
-    if on_event and end > reported:
-        for line in bytes(output[reported:end]).splitlines():
-            event = parse_event(line)
-            if event:
-                on_event(event)
-    return max(reported, end)

@@ -21,7 +21,6 @@ _ERRORS = re.compile(
 def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
     """Verdict and suspects last, where a terminal leaves the eye."""
     parts = (
-        _phases,
         _bandwidth,
         _cross_check,
         _transports,
@@ -32,7 +31,11 @@ def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = Fals
         _isolation,
         _notes,
     )
-    lines = [line for part in parts for line in part(result)] + render_suspects(result)
+    lines = _phases(result)
+    for part in parts:
+        if found := part(result):
+            lines += ["", *found]
+    lines += render_suspects(result)
     not_proved = result.get("not_proved")
     verdict = f"not proved: {visible(not_proved, 400)}" if not_proved else result["verdict"]
     lines += ["", f"verdict: {verdict}"]
@@ -93,11 +96,8 @@ def _bandwidth(result: Mapping[str, Any]) -> list[str]:
         return []
     judged = {(row["op"], row["size_bytes"]): row for row in result["bandwidth"]}
     lines = [
-        "",
-        (
-            f"{'operation':<16}{'size (B)':>12}{'time (us)':>12}{'algbw (GB/s)':>14}{'busbw (GB/s)':>14}"  # noqa: E501
-            "  expected"
-        ),
+        f"{'operation':<16}{'size (B)':>12}{'time (us)':>12}{'algbw (GB/s)':>14}{'busbw (GB/s)':>14}"  # noqa: E501
+        "  expected"
     ]
     for row in rows:
         wanted = judged.get((row["op"], row["size_bytes"]))
@@ -122,29 +122,26 @@ def _range(judged: Mapping[str, Any]) -> str:
 
 
 def _cross_check(result: Mapping[str, Any]) -> list[str]:
-    rows = result.get("cross_check") or []
     form = "nccl-tests: {op} of {size_bytes} bytes {nccl_tests_gb_s} GB/s, ours {ratio:.3f} of it"
-    return ["", *(form.format(**row) for row in rows)] if rows else []
+    return [form.format(**row) for row in result.get("cross_check") or ()]
 
 
 def _transports(result: Mapping[str, Any]) -> list[str]:
     folded: dict[str, list[str]] = {}
     for row in result["transports"]:
         folded.setdefault(visible(row["label"], 200), []).append(f"{row['from']}>{row['to']}")
-    lines = [
+    return [
         f"via {way}: {', '.join(pairs[:12])}"
         + (f" and {len(pairs) - 12} more" if len(pairs) > 12 else "")
         for way, pairs in folded.items()
     ]
-    return ["", *lines] if lines else []
 
 
 def _builds(result: Mapping[str, Any]) -> list[str]:
-    lines = [
+    return [
         visible(f"C++ extension on {row['host']}: built in {row['seconds']:.1f} s", 300)
-        for row in result.get("builds") or []
+        for row in result.get("builds") or ()
     ]
-    return ["", *lines] if lines else []
 
 
 def _stands(result: Mapping[str, Any]) -> list[str]:
@@ -171,7 +168,7 @@ def _stands(result: Mapping[str, Any]) -> list[str]:
                 f" collective {row.get('seq')}, {ended}{more}"
             )
         )
-    return ["", "where they stood:", *lines] if lines else []
+    return ["where they stood:", *lines] if lines else []
 
 
 def _counters(result: Mapping[str, Any]) -> list[str]:
@@ -187,22 +184,11 @@ def _counters(result: Mapping[str, Any]) -> list[str]:
         }
         worst = sorted(moved, key=lambda name: (-moved[name], name))[:MOST_COUNTERS]
         more = f" and {len(moved) - len(worst)} more" if len(moved) > len(worst) else ""
-        lines += (
-            [
-                visible(
-                    f"  {row['host']}:"
-                    f" {', '.join(f'{name} +{moved[name]}' for name in worst)}{more}",
-                    600,
-                )
-            ]
-            if moved
-            else []
-        )
-    return (
-        ["", "error counters that rose meanwhile (most rise on healthy machines too):", *lines]
-        if lines
-        else []
-    )
+        if moved:
+            rises = ", ".join(f"{name} +{moved[name]}" for name in worst)
+            lines.append(visible(f"  {row['host']}: {rises}{more}", 600))
+    head = "error counters that rose meanwhile (most rise on healthy machines too):"
+    return [head, *lines] if lines else []
 
 
 def _counts(reported: Any) -> list[tuple[str, int]]:
@@ -216,29 +202,24 @@ def _counts(reported: Any) -> list[tuple[str, int]]:
 
 
 def _experiments(result: Mapping[str, Any]) -> list[str]:
-    rows = result["experiments"]
-    if not rows:
-        return []
-    lines = ["", "experiments (evidence for the cause, no fix):"]
-    return lines + [
+    lines = [
         f"  {visible(row['name'])}: {'cured' if row['cured'] else 'no change'} ({row['verdict']},"
         f" {row['duration_s']:.0f} s)"
-        for row in rows
+        for row in result["experiments"]
     ]
+    return ["experiments (evidence for the cause, no fix):", *lines] if lines else []
 
 
 def _isolation(result: Mapping[str, Any]) -> list[str]:
     found = result.get("isolation")
-    return ["", f"isolation, {found['rounds']} rounds: {visible(found['answer'])}"] if found else []
+    return [f"isolation, {found['rounds']} rounds: {visible(found['answer'])}"] if found else []
 
 
 def _notes(result: Mapping[str, Any]) -> list[str]:
-    rows = result.get("notes") or []
-    return (
-        ["", *(f"note: {visible(row['host'])}: {visible(row['text'], 600)}" for row in rows)]
-        if rows
-        else []
-    )
+    return [
+        f"note: {visible(row['host'])}: {visible(row['text'], 600)}"
+        for row in result.get("notes") or ()
+    ]
 
 
 def render_junit(result: Mapping[str, Any]) -> str:

@@ -85,7 +85,7 @@ def smoke_session(
         retry = _Retry(request, options, ready, usual_paces(streams))
         if options.experiments:
             result["experiments"] = yield from _experiment(result, retry)
-        if options.isolation and len(ready.members) >= FEWEST_TO_ISOLATE:
+        if options.isolate and len(ready.members) >= FEWEST_TO_ISOLATE:
             yield from _search(result, retry)
     return result
 
@@ -117,7 +117,7 @@ class _Retry:
 
     @property
     def over(self) -> bool:
-        return self.spent_s >= self.options.search_s
+        return self.spent_s >= self.options.search_timeout
 
     def plans(
         self, request: Request, hosts: Sequence[str], nproc: int | None = None

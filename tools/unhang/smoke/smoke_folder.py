@@ -27,8 +27,10 @@ import datetime
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
+
+import msgspec
 
 from unhang.core.bounded_reads import read_at_most
 from unhang.core.errors import UserError
@@ -41,6 +43,7 @@ from unhang.smoke.group import SessionOptions
 from unhang.smoke.node_plans import Request
 from unhang.smoke.session import Round, RoundResult, smoke_session
 
+Kind = TypeVar("Kind")
 MOST_SURVEY_BYTES = 4 << 20
 MOST_EVENT_BYTES = 256 << 20
 MOST_ROUNDS = 200
@@ -60,6 +63,28 @@ class StepInputs:
     expectations: Expectations = NOTHING_KNOWN
 
 
+class Meant(msgspec.Struct, frozen=True):
+    """hosts.json."""
+
+    hosts: Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)]
+    switches: dict[str, str] = {}
+    command: str | None = None
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A node of a group, and its ranks."""
+
+    host: str
+    ranks: tuple[int, ...]
+
+
+class BegunRound(msgspec.Struct, frozen=True):
+    """What is read of round.json. began: seconds since 1970."""
+
+    groups: list[list[Part]]
+    began: float
+
+
 def file_name(host: str, suffix: str) -> str:
     """A host's file; its name comes from the inventory and may be anything."""
     name = quote(host, safe="")
@@ -69,15 +94,15 @@ def file_name(host: str, suffix: str) -> str:
 def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
     """{round, what, hosts, limit_s} of the round that is to be run now, or {round: 0} once
     result.json is there. Raises UserError."""
-    meant = hosts_in(folder)
-    hosts = meant["hosts"]
+    meant = _decoded(folder / "hosts.json", Meant)
+    hosts = list(dict.fromkeys(meant.hosts))
     surveys = {host: _survey(folder / "surveys", host) for host in hosts}
-    switches = meant["switches"] | dict(inputs.options.switches or {})
+    switches = meant.switches | dict(inputs.options.switches or {})
     session = smoke_session(
         hosts,
         surveys,
         inputs.request,
-        dataclasses.replace(inputs.options, switches=switches),
+        msgspec.structs.replace(inputs.options, switches=switches),
         inputs.expectations,
     )
     try:
@@ -93,7 +118,7 @@ def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
         raise UserError(f"{folder}: expected fewer than {MOST_ROUNDS} rounds, found more")
     result |= {
         "launcher": "ansible",
-        "command": meant["command"],
+        "command": meant.command,
         "notes": notes_in(folder / "notes"),
         **_times(folder),
     }
@@ -103,12 +128,7 @@ def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """The finished result. Raises UserError."""
-    found = json_in(folder / "result.json")
-    if not isinstance(found, dict):
-        raise UserError(
-            f"{folder / 'result.json'}: expected a result of the smoke test, found something else"
-        )
-    return found
+    return _decoded(folder / "result.json", dict[str, Any])
 
 
 def _write_round(
@@ -147,36 +167,15 @@ def _write_round(
 
 def _outcome(place: Path) -> RoundResult:
     """The outcome of a finished round. The round ends when this is first called."""
-    written = json_in(place / "round.json")
+    written = _decoded(place / "round.json", BegunRound)
     over = place / "over"
     if not over.is_file():
         write_atomically(over, str(time.time()))
     groups = [
-        [_stream(place / "events", row["host"], tuple(row["ranks"])) for row in group]
-        for group in written["groups"]
+        [_stream(place / "events", part.host, part.ranks) for part in group]
+        for group in written.groups
     ]
-    return RoundResult(
-        groups, max(0.0, float(over.read_text(encoding="ascii")) - float(written["began"]))
-    )
-
-
-def hosts_in(folder: Path) -> dict[str, Any]:
-    found = json_in(folder / "hosts.json")
-    hosts = found.get("hosts") if isinstance(found, dict) else None
-    if (
-        not isinstance(hosts, list)
-        or not hosts
-        or not all(isinstance(host, str) and host for host in hosts)
-    ):
-        raise UserError(
-            f"{folder / 'hosts.json'}: expected a list of host names under hosts, found something"
-            " else"
-        )
-    return {
-        "hosts": list(dict.fromkeys(hosts)),
-        "switches": dict(found.get("switches") or {}),
-        "command": found.get("command"),
-    }
+    return RoundResult(groups, max(0.0, float(over.read_text(encoding="ascii")) - written.began))
 
 
 def _times(folder: Path) -> dict[str, Any]:
@@ -185,9 +184,11 @@ def _times(folder: Path) -> dict[str, Any]:
     return {"started": started, "duration_s": round(max(0.0, time.time() - began), 2)}
 
 
-def json_in(path: Path) -> Any:
+def _decoded(path: Path, kind: type[Kind]) -> Kind:
+    """A file of the session. Raises UserError. Texts of nodes may have halves of characters, which
+    msgspec's own reader refuses."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), kind)
     except (OSError, ValueError, RecursionError) as problem:
         raise UserError(f"{path}: expected JSON of a smoke test, found: {problem}") from None
 

@@ -278,7 +278,7 @@ def test_findings_of_a_run_that_no_command_finds_have_no_commands_on_it(tmp_path
         given = command_and_parser("report")[1].parse_args(
             [str(outside), *(["-v"] if verbose else [])]
         )
-        show(folder, found, given)
+        show(folder, found, given, given.run, None)
         assert "report" not in capsys.readouterr().out
 
 

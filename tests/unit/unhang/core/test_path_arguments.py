@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import io
@@ -189,16 +188,14 @@ def test_on_a_full_disk_a_result_is_shown_all_the_same_and_the_file_named_and_no
     shown = io.StringIO()
     monkeypatch.setattr("sys.stdout", shown)  # standard output of the tests is a file, too
     Path("out").mkdir()
-    asked = argparse.Namespace(out="out/result.json", format="json")
     with full_disk(), pytest.raises(OSError) as problem:
-        deliver(PASSED, asked)
+        deliver(PASSED, "json", "out/result.json")
     assert json.loads(shown.getvalue()) == PASSED
     assert (problem.value.filename, problem.value.errno) == ("out/result.json", errno.EFBIG)
     assert list(Path("out").iterdir()) == []
 
 
 def test_a_result_whose_folder_is_gone_is_shown_all_the_same(here, capsys):
-    asked = argparse.Namespace(out="nowhere/result.json", format="json")
     with pytest.raises(OSError):
-        deliver(PASSED, asked)
+        deliver(PASSED, "json", "nowhere/result.json")
     assert json.loads(capsys.readouterr().out) == PASSED

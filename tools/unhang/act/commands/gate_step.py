@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 
 from unhang.act.gate.records import write_records
+from unhang.core.commands.common_options import (
+    add_value,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,10 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="records: write the admission records of the nodes that passed",
     )
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
-    parser.add_argument("--key", metavar="FILE", type=Path, help="the gate's private key")
-    parser.add_argument(
-        "--days", metavar="N", type=int, default=365, help="days until an admission expires"
-    )
+    add_value(parser, "--key", "FILE", "the gate's private key", Path)
+    add_value(parser, "--days", "N", "days until an admission expires", int, 365)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import shlex
 import sys
@@ -31,13 +30,21 @@ from unhang.act.plan.planning import (
 )
 from unhang.act.plan.scheduler_jobs import SchedulerJobs
 from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal
-from unhang.audit.commands.filters import OPTIONS, add_filters, asked_filter
+from unhang.audit.commands.filters import Filters, add_filters, asked_filter, typed
 from unhang.audit.commands.report_ticket import keep_ticket
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.ansible.playbook_command import as_typed
-from unhang.core.commands.common_options import add_examples, add_flag, add_format_option, add_quiet
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_flag,
+    add_format_option,
+    add_quiet,
+    add_repeatable,
+    add_value,
+)
 from unhang.core.commands.deliver import deliver
 from unhang.core.commands.row_output import show_rows
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
@@ -61,14 +68,6 @@ WIDTH, WIDEST = 80, 120
 REPLACED = "gpu-needs-replacement"  # the rule whose nodes get a ticket
 ASKED = "scheduler-jobs.json"  # the schedulers' answers that the run's plan was made with
 DIGEST_SHOWN = 12
-DECIDING = (
-    *OPTIONS,
-    "except_",
-    "max_unavailable",
-    "floor",
-    "group_limit",
-)
-DEFAULTS = {"max_unavailable": MAX_UNAVAILABLE, "floor": FLOOR}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,20 +89,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"exclude hosts or groups: 'gpu[001-004]'{repeatable}",
     )
     most = "nodes out of service at the same time, of those that answered (default: %(default)s)"
-    parser.add_argument("--max-unavailable", default=MAX_UNAVAILABLE, metavar="N|N%", help=most)
-    parser.add_argument(
+    add_value(parser, "--max-unavailable", "N|N%", most, default=MAX_UNAVAILABLE)
+    add_value(
+        parser,
         "--floor",
+        "N|N%",
+        "nodes that always stay in service (default: %(default)s)",
         default=FLOOR,
-        metavar="N|N%",
-        help="nodes that always stay in service (default: %(default)s)",
     )
     of_group = (
         "nodes of an inventory group out of service at the same time: 'rack*=1',"
         f" 'debug=50%%'{repeatable}"
     )
-    parser.add_argument(
-        "--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group
-    )
+    add_repeatable(parser, "--group-limit", "GROUP=N", of_group)
     add_flag(
         parser, "--new", "make another plan where the run has one; the old one is kept beside it"
     )
@@ -121,24 +119,25 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.group_limit,
         except_=arguments.except_,
     )
-    plan = plan_of(folder, limits, arguments)
+    filters = Filters.of(arguments)
+    plan = plan_of(folder, limits, filters, arguments.new)
     if arguments.format == "json" and not arguments.quiet:
         deliver(render_plan(plan), "-")
     elif arguments.format == "table" and not arguments.quiet:
-        deliver(_table(plan, folder, arguments), "-")
+        deliver(_table(plan, folder, deciding(limits, filters)), "-")
     else:
-        show_rows(arguments, lambda width: (), list(rows_of(plan)), COLUMNS)
+        show_rows(arguments.format, arguments.quiet, lambda width: (), list(rows_of(plan)), COLUMNS)
     return 0
 
 
-def plan_of(folder: Path, limits: PlanOptions, arguments: argparse.Namespace) -> Plan:
-    """The plan that the run has; another one only with --new, for who looks at a plan must not
-    replace it. Raises UserError."""
+def plan_of(folder: Path, limits: PlanOptions, filters: Filters, is_new: bool) -> Plan:
+    """The plan that the run has; another one only if it is to be new, for who looks at a plan must
+    not replace it. Raises UserError."""
     plan = _plan_that_is_there(folder)
-    if arguments.new or plan is None:
-        return _make_plan(folder, limits, arguments)
-    if asked := _options(arguments):
-        made = compute_plan(folder, limits, arguments)
+    if is_new or plan is None:
+        return _make_plan(folder, limits, filters)
+    if asked := deciding(limits, filters):
+        made = compute_plan(folder, limits, filters)
         if digest_of_plan(made) != digest_of_plan(plan):
             found = (
                 f"found {name_of(plan)} ({describe_limits(plan)}); shown by: unhang plan"
@@ -164,11 +163,11 @@ def name_of(plan: Plan) -> str:
     return f"plan {digest_of_plan(plan)[:DIGEST_SHOWN]}"
 
 
-def _make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace) -> Plan:
+def _make_plan(folder: Path, limits: PlanOptions, filters: Filters) -> Plan:
     """Makes the plan as compute_plan does, and writes plan.json. Another plan that the run has had
     is kept beside it, and the difference is printed."""
     (folder / ASKED).unlink(missing_ok=True)
-    plan = compute_plan(folder, limits, arguments)
+    plan = compute_plan(folder, limits, filters)
     _keep(folder, plan)
     _keep_tickets(folder, plan)
     return plan
@@ -187,7 +186,7 @@ def _keep_tickets(folder: Path, plan: Plan) -> None:
 
 
 @without_collections()
-def compute_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace) -> Plan:
+def compute_plan(folder: Path, limits: PlanOptions, filters: Filters) -> Plan:
     """The plan for the findings that the filters select, by the rules that judged the run, without
     those that the inventory's policy waives by now, which are named."""
     findings, waived = _without_waived(folder)
@@ -200,7 +199,7 @@ def compute_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespac
     return plan_run(
         folder,
         load_catalogue([Path(one) for one in further]),
-        _narrowed(limits, folder, findings, arguments),
+        _narrowed(limits, folder, findings, filters),
         findings,
         lambda hosts: _scheduler_jobs(folder, hosts),
     )
@@ -222,7 +221,7 @@ def _scheduler_jobs(folder: Path, hosts: Mapping[str, Sequence[str]]) -> Schedul
 
 def _without_waived(folder: Path) -> tuple[dict[str, Any], list[str]]:
     findings = read_planned_findings(folder)
-    waivers = waivers_now(folder, datetime.datetime.now(datetime.UTC).date().isoformat())
+    waivers = waivers_now(folder, today_or(None))
     if not waivers:
         return findings, []
     groups_of = {node.host: node.groups for node in read_nodes(read_run_input(folder))}
@@ -230,9 +229,9 @@ def _without_waived(folder: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _narrowed(
-    limits: PlanOptions, folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace
+    limits: PlanOptions, folder: Path, findings: Mapping[str, Any], filters: Filters
 ) -> PlanOptions:
-    asked = asked_filter(folder, findings, arguments)
+    asked = asked_filter(folder, findings, filters)
     if asked is None:
         return limits
     found = {
@@ -316,11 +315,11 @@ def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:
             }
 
 
-def _table(plan: Plan, folder: Path, arguments: argparse.Namespace) -> str:
+def _table(plan: Plan, folder: Path, options: Sequence[str]) -> str:
     columns, _colour, plain = terminal_shape(sys.stdout, os.environ)
     width = min(columns, WIDEST) if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDTH
-    typed = shlex.join(["plan", as_typed(folder), *_options(arguments), "-o", "csv"])
-    whole = f"{program_as_typed()} {typed}"
+    again = shlex.join(["plan", as_typed(folder), *options, "-o", "csv"])
+    whole = f"{program_as_typed()} {again}"
     setting = Setting(is_own=is_own(folder))
     causes = read_planned_findings(folder).get("causes") or ()
     table = render_plan_table(
@@ -333,21 +332,16 @@ def _table(plan: Plan, folder: Path, arguments: argparse.Namespace) -> str:
     return ascii_only(table) if plain else table
 
 
-def _options(arguments: argparse.Namespace) -> list[str]:
+def deciding(limits: PlanOptions, filters: Filters) -> list[str]:
     """The options that decide what is planned, as they were typed: the command that shows more
     makes the same plan again."""
-    words = []
-    for name in DECIDING:
-        given = getattr(arguments, name, None)
-        values = (
-            given
-            if isinstance(given, list)
-            else []
-            if given is None or given == DEFAULTS.get(name)
-            else [given]
-        )
-        words += [f"--{name.rstrip('_').replace('_', '-')}={value}" for value in values]
-    return words
+    given = [*typed(filters), *(("except", one) for one in limits.except_)]
+    if limits.max_unavailable != MAX_UNAVAILABLE:
+        given.append(("max-unavailable", limits.max_unavailable))
+    if limits.floor != FLOOR:
+        given.append(("floor", limits.floor))
+    given += (("group-limit", one) for one in limits.group_limits)
+    return [f"--{name}={value}" for name, value in given]
 
 
 def _preview(folder: Path) -> str:

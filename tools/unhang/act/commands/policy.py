@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +10,16 @@ from typing import Any
 from urllib.parse import unquote
 
 from unhang.act.plan.policy_from_nodes import Draft, policy_from_nodes, render_policy
-from unhang.audit.commands.audit_ways import read_nodes
+from unhang.audit.commands.audit_ways import ReadOptions, folder_of, read_nodes
 from unhang.audit.triage.run_judging import judge_folder
-from unhang.audit.ways.run_deadline import DEADLINE_S
 from unhang.core.baselines import bandwidth_rows, read_baselines
-from unhang.core.commands.common_options import add_examples, add_repeatable
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_inventory,
+    add_repeatable,
+    add_value,
+)
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import checked_output
@@ -39,32 +43,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a run folder or its id; or nodes, which the command audits first",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--limit",
-        metavar="HOSTS",
-        help="only these nodes of the run: names and node sets (gpu[001-016])",
+        "HOSTS",
+        "only these nodes of the run: names and node sets (gpu[001-016])",
     )
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="inventory file or folder of HOSTS (default: this machine)",
-    )
+    add_inventory(parser, "inventory file or folder of HOSTS (default: this machine)")
     accept = "write the policy despite this critical or error finding; repeatable"
-    parser.add_argument("--accept", action="append", default=[], metavar="RULE", help=accept)
+    add_repeatable(parser, "--accept", "RULE", accept)
     add_repeatable(
         parser,
         "--smoke",
         "RESULT",
         "the JSON result of a smoke test on these nodes; its bandwidth is added to the policy",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--out",
-        metavar="FILE",
-        help="write to this file, which must not exist yet (default: standard output)",
+        "FILE",
+        "write to this file, which must not exist yet (default: standard output)",
     )
-    parser.set_defaults(forks=None, ansible=[])
     add_examples(parser, EXAMPLES)
 
 
@@ -76,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out: expected no file at {out}, found one; it stays as it is")
     if out:
         checked_output(arguments.out)
-    source = source_run(arguments)
+    source = source_run(arguments.source, arguments.inventory)
     nodes = good_nodes(source, arguments.limit)
     draft = policy_from_nodes({host: node["facts"]["sections"] for host, node in nodes.items()})
     text = render_policy(draft, head_lines(source.name, list(nodes), arguments.accept), bandwidth)
@@ -89,22 +88,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def source_run(arguments: argparse.Namespace) -> Path:
+def source_run(named: str, inventory: list[str] | None) -> Path:
     """The named run folder, or a new run of the named nodes. Raises UserError."""
     try:
-        return run_folder.find_run(arguments.source)
+        return run_folder.find_run(named)
     except UserError:
-        if "/" in arguments.source or arguments.source == "latest":
+        if "/" in named or named == "latest":
             raise
-    reach = {
-        "inventory": arguments.inventory,
-        "limit": arguments.source,
-        "forks": arguments.forks,
-        "ansible": arguments.ansible,
-    }
-    return read_nodes(
-        argparse.Namespace(**reach, out=None, via="ansible", deadline=DEADLINE_S, go_on=None)
-    )[0]
+    options = ReadOptions(inventory, named)
+    folder = folder_of(options)
+    read_nodes(options, folder)
+    return folder
 
 
 def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
@@ -178,7 +172,6 @@ def refuse_bad_nodes(
 
 def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) -> list[Finding]:
     """Findings of only these nodes under a policy; the run itself is not changed."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="unhang-policy-") as place:
         copy = Path(place, "run")
         (copy / "nodes").mkdir(parents=True)
@@ -188,7 +181,7 @@ def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) ->
         for host, node in nodes.items():
             run_folder.write_document(copy / "nodes" / f"{run_folder.file_stem(host)}.json", node)
         Path(place, "policy.yml").write_text(policy, encoding="utf-8")
-        judge_folder(copy, [], str(Path(place, "policy.yml")), today)
+        judge_folder(copy, [], str(Path(place, "policy.yml")), today_or(None))
         return read_findings_record(copy).findings
 
 

@@ -18,7 +18,9 @@ from unhang.act.gate.deciding import FAIL as FAILED
 from unhang.act.gate.deciding import NOT_PROVED
 from unhang.act.gate.deciding import PASS as PASSED
 from unhang.act.gate.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for, give
-from unhang.act.gate.outcome import FILE_NAME, exit_code
+from unhang.act.gate.outcome import exit_code
+from unhang.act.gate.records import read_gate
+from unhang.audit.commands.audit_ways import ReadOptions, folder_of
 from unhang.audit.report.gate import render_gate, render_gate_junit
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core import project
@@ -35,18 +37,18 @@ from unhang.core.ansible.playbook_command import (
 from unhang.core.commands.common_options import (
     add_ansible,
     add_examples,
+    add_flag,
     add_format_option,
     add_inventory,
     add_out,
+    add_value,
 )
 from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
 from unhang.core.nodeset import expand_limit
-from unhang.core.run import run_folder
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import public_key
-from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import data_for_ansible
 
@@ -79,27 +81,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="node sets (gpu[001-016]), groups, Ansible patterns",
     )
     add_inventory(parser)
-    parser.add_argument(
+    add_value(
+        parser,
         "--reference",
-        metavar="HOST",
-        help="a node that is known to be good; it is tested with the others and must be idle",
+        "HOST",
+        "a node that is known to be good; it is tested with the others and must be idle",
     )
     severities = (
         f"severities of audit findings that fail a node: {', '.join(SEVERITIES)} (default:"
         " %(default)s)"
     )
-    parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
-    parser.add_argument(
-        "--python", metavar="PATH", help="the Python with the users' torch on the nodes"
-    )
-    parser.add_argument(
-        "--container-image", metavar="IMAGE", help="run the smoke test in this image"
-    )
+    add_value(parser, "--severities", "LIST", severities, default="critical,error")
+    add_value(parser, "--python", "PATH", "the Python with the users' torch on the nodes")
+    add_value(parser, "--container-image", "IMAGE", "run the smoke test in this image")
     quick = (
         "run only the audit, which includes changes since admission: no smoke test, no GPU time, no"
         " admission record"
     )
-    parser.add_argument("--quick", action="store_true", help=quick)
+    add_flag(parser, "--quick", quick)
     answer = (
         "with --quick and one node: print the answer and use the exit code that this program"
         " expects; only a fail drains"
@@ -111,38 +110,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PROGRAM",
         help=f"{answer} ({', '.join(PROGRAMS)})",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--key",
-        metavar="FILE",
-        help=(
-            "the gate's private key, which signs the admission records of nodes that pass; it stays"
-            " on this machine. With --verify its public key: the controller's copy, not the node's"
-        ),
+        "FILE",
+        "the gate's private key, which signs the admission records of nodes that pass; it stays"
+        " on this machine. With --verify its public key: the controller's copy, not the node's",
     )
-    parser.add_argument(
-        "--days",
-        type=int,
-        metavar="N",
-        default=365,
-        help="days until an admission expires (default: %(default)s)",
+    add_value(
+        parser, "--days", "N", "days until an admission expires (default: %(default)s)", int, 365
     )
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
-    parser.add_argument(
+    add_value(
+        parser,
         "--verify",
-        metavar="RECORD",
-        type=Path,
-        help="test no node; check this admission record: its signature, its node, and changes"
+        "RECORD",
+        "test no node; check this admission record: its signature, its node, and changes"
         " since. RUN/admission/HOST, or /etc/unhang/admission of a node",
+        Path,
     )
     facts = (
         "with --verify: facts of the node, runs/ID/nodes/HOST.json or output of unhang collect;"
         " without them the record is not compared with the node"
     )
-    parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
-    parser.add_argument(
+    add_value(parser, "--facts", "FILE", facts, Path)
+    add_value(
+        parser,
         "--now",
-        metavar="DATE",
-        help="with --verify: the date of the check, for example 2026-12-31 (default: today)",
+        "DATE",
+        "with --verify: the date of the check, for example 2026-12-31 (default: today)",
     )
     add_out(parser)
     add_ansible(parser)
@@ -150,30 +146,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(parser, EXAMPLES)
 
 
+class GateOptions(ReadOptions, frozen=True, kw_only=True):
+    """Which nodes are tested, and how; key: the file of the private key that signs admissions."""
+
+    hosts: str
+    reference: str | None
+    severities: str
+    python: str | None
+    container_image: str | None
+    quick: bool
+    key: str | None
+    days: int
+
+
 def run(arguments: argparse.Namespace) -> int:
     """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as
     the code for that program, with --verify 0 good, 2 not proved, 1 any other state."""
     if arguments.verify:
-        return check_record(arguments)
+        if arguments.hosts:
+            raise UserError(f"--verify: expected no HOSTS beside it, found {arguments.hosts}")
+        return check_record(
+            arguments.verify, arguments.key, arguments.now, arguments.facts, arguments.format
+        )
     if not arguments.hosts or arguments.facts or arguments.now:
         raise UserError("expected HOSTS alone, or --verify RECORD; see unhang preprovision --help")
     if arguments.host_program:
-        return answer_host_program(arguments)
-    document, folder = gate(arguments)
+        return answer_host_program(arguments.host_program, GateOptions.of(arguments))
+    document, folder = gate(GateOptions.of(arguments))
     deliver(document, arguments.format, folder)
     return exit_code(document)
 
 
-def answer_host_program(arguments: argparse.Namespace) -> int:
+def answer_host_program(program: str, options: GateOptions) -> int:
     """The exit code for the host program. Wrong use, or a gate without a decision, is no fail,
     because it would drain a node without a reason."""
     try:
-        if not arguments.quick:
+        if not options.quick:
             raise UserError(
                 "--as: expected --quick beside it, found none; a host program has no time for smoke"
                 " tests"
             )
-        document, _ = gate(arguments)
+        document, _ = gate(options)
         rows = [row for row in document["nodes"] if row["host"] != document["reference"]]
         if len(rows) != 1:
             raise UserError(
@@ -187,42 +200,39 @@ def answer_host_program(arguments: argparse.Namespace) -> int:
         )
     except UserError as problem:
         verdict, reason, node = UNKNOWN, f"not checked: {problem}", ""
-    return give(answer_for(arguments.host_program, verdict, reason, node))
+    return give(answer_for(program, verdict, reason, node))
 
 
-def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
+def gate(options: GateOptions) -> tuple[dict[str, Any], Path]:
     """(gate.json of a new run, its folder). Raises UserError."""
     home = project.find_project()
     packed_pynvml.link_pynvml(home)
-    variables = variables_of(arguments)
-    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder()).absolute()
-    folder = runs / run_folder.new_run_id()
+    variables = variables_of(options)
+    folder = folder_of(options)
     command = [
         ansible_env.ansible_program("ansible-playbook"),
         str(home / "playbooks" / "preprovision.yml"),
     ]
     command += [
-        word
-        for inventory in inventories_of(arguments.inventory, home)
-        for word in ("-i", inventory)
+        word for inventory in inventories_of(options.inventory, home) for word in ("-i", inventory)
     ]
-    command += ["--forks", str(arguments.forks)] if arguments.forks else []
+    command += ["--forks", str(options.forks)] if options.forks else []
     steps = {
         name: meaning
         for name, meaning in STEPS.items()
-        if not (arguments.quick and name in SMOKE_STEPS)
+        if not (options.quick and name in SMOKE_STEPS)
     }
-    with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
+    with limit_arguments(limit_of(options.hosts, options.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
         played = play_into(
-            [*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible],
+            [*command, *limit, "-e", data_for_ansible(variables), *options.ansible],
             home,
             folder,
             partial(show_step, steps),
             STRICT,
         )
     mark_as_own(folder)
-    return outcome_of(folder, played, arguments), folder
+    return outcome_of(folder, played, options), folder
 
 
 def limit_of(hosts: str, reference: str | None) -> str:
@@ -232,30 +242,25 @@ def limit_of(hosts: str, reference: str | None) -> str:
     return f"{hosts},{reference}"
 
 
-def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
+def variables_of(options: GateOptions) -> dict[str, Any]:
     """The playbook's variables. Raises UserError."""
-    chosen: dict[str, Any] = {
-        "preprovision_severities": split_list(arguments.severities, "--severities", SEVERITIES)
+    severities = split_list(options.severities, "--severities", SEVERITIES)
+    if options.days < 1:
+        raise UserError(f"--days: expected a number of days above 0, found {options.days}")
+    if options.key:
+        public_key(Path(options.key))  # refused before anything is tested
+    if options.quick and options.key:
+        raise UserError("--key: expected none with --quick, which tests no GPU and admits no node")
+    given = {
+        "preprovision_severities": severities,
+        "preprovision_admission_days": options.days,
+        "preprovision_key": options.key and str(Path(options.key).absolute()),
+        "preprovision_reference": options.reference,
+        "preprovision_quick": options.quick,
+        "smoke_test_python": options.python,
+        "smoke_test_container_image": options.container_image,
     }
-    if arguments.days < 1:
-        raise UserError(f"--days: expected a number of days above 0, found {arguments.days}")
-    chosen["preprovision_admission_days"] = arguments.days
-    if arguments.key:
-        public_key(Path(arguments.key))  # refused before anything is tested
-        chosen["preprovision_key"] = str(Path(arguments.key).absolute())
-    if arguments.reference:
-        chosen["preprovision_reference"] = arguments.reference
-    if arguments.quick:
-        if arguments.key:
-            raise UserError(
-                "--key: expected none with --quick, which tests no GPU and admits no node"
-            )
-        chosen["preprovision_quick"] = True
-    if arguments.python:
-        chosen["smoke_test_python"] = arguments.python
-    if arguments.container_image:
-        chosen["smoke_test_container_image"] = arguments.container_image
-    return chosen
+    return {name: value for name, value in given.items() if value}
 
 
 def show_step(steps: Mapping[str, str], line: str) -> None:
@@ -266,30 +271,27 @@ def show_step(steps: Mapping[str, str], line: str) -> None:
         print(f"unhang: {steps[banner[1]]}", file=sys.stderr, flush=True)
 
 
-def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> dict[str, Any]:
+def outcome_of(folder: Path, played: Played, options: GateOptions) -> dict[str, Any]:
     """gate.json of the run. Raises UserError with the reason if nothing was decided."""
     if played.stopped or played.code < 0:
         raise UserError(ended_early(played, folder))
     try:
-        found: dict[str, Any] = parse_strictly(
-            read_bounded(folder / FILE_NAME, run_folder.LONGEST_DOCUMENT)
-        )
-    except (OSError, NotStrict):
+        return read_gate(folder)
+    except UserError:
         messages = MESSAGE.findall(played.output)
         reason = (
             messages[-1].strip('"')
             if messages
-            else why_no_run(played.output, arguments.inventory, arguments.hosts)
+            else why_no_run(played.output, options.inventory, options.hosts)
         )
         if "preprovision_reference among" in reason or (
-            arguments.reference and f"none that {arguments.reference} names" in reason
+            options.reference and f"none that {options.reference} names" in reason
         ):
-            reason = f"expected a host of the inventory as --reference, found {arguments.reference}"
+            reason = f"expected a host of the inventory as --reference, found {options.reference}"
         raise UserError(
             "nothing was decided:"
             f" {' '.join(reason.split())[:600].removeprefix('Task failed: Action failed: ')}"
         ) from None
-    return found
 
 
 def deliver(document: dict[str, Any], form: str, folder: Path) -> None:

@@ -3,7 +3,6 @@ would change or refuse on each node."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.commands.asking_schedulers import ask_schedulers
-from unhang.act.commands.typed_again import typed_again
+from unhang.act.commands.typed_again import RemediateOptions, typed_again
 from unhang.act.plan.description import describe_order
 from unhang.act.plan.plan_document import Plan, digest_of_plan, read_plan
 from unhang.act.plan.scheduler_jobs import hosts_to_ask, plan_with_jobs
@@ -67,11 +66,11 @@ def run_preview(
     new_run: Path,
     folder: Path,
     plan: Plan,
-    arguments: argparse.Namespace,
+    options: RemediateOptions,
 ) -> int:
     """0 if it succeeded on every node, else 2. Raises UserError if it did not begin, or was
     stopped."""
-    retry = typed_again(folder, arguments)
+    retry = typed_again(folder, options)
     nodes = counted(sum(len(wave.hosts) for wave in plan.waves), "node")
     print(
         f"unhang: previewing {nodes}: roles in check mode, nothing is written; -v shows Ansible's"
@@ -85,7 +84,7 @@ def run_preview(
             list(command),
             home,
             new_run,
-            preview_line(verbose=arguments.verbose),
+            preview_line(verbose=options.verbose),
             _environment(home, results),
         )
         events = (
@@ -103,25 +102,25 @@ def run_preview(
     if not any(one["role"] for one in events) and not any(
         one["host"] in plan.by_host and one["status"] == "failed" for one in events
     ):
-        sys.stderr.write("" if arguments.verbose else played.output)
+        sys.stderr.write("" if options.verbose else played.output)
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
     _refuse_hosts_that_are_gone(folder, new_run)
     if played.code == 0:
         run_folder.write_atomically(
             folder / PREVIEWED, json.dumps({"digest": digest_of_plan(plan)}) + "\n"
         )
-    now = _with_jobs(plan, folder, arguments)
-    _show(preview_of(now, events), played, folder, arguments, (plan, now))
+    now = _with_jobs(plan, folder, options)
+    _show(preview_of(now, events), played, folder, options, (plan, now))
     return 0 if played.code == 0 else 2
 
 
-def _with_jobs(plan: Plan, folder: Path, arguments: argparse.Namespace) -> Plan:
+def _with_jobs(plan: Plan, folder: Path, options: RemediateOptions) -> Plan:
     """The plan with the jobs of now, for whoever starts to drain now."""
     hosts = hosts_to_ask(plan.by_host[host] for host in plan.wave_of)
     if not hosts:
         return plan
-    inventories = arguments.inventory or own_inventories(folder)
-    return plan_with_jobs(plan, ask_schedulers(hosts, inventories, arguments.ansible))
+    inventories = options.inventory or own_inventories(folder)
+    return plan_with_jobs(plan, ask_schedulers(hosts, inventories, options.ansible))
 
 
 def _refuse_hosts_that_are_gone(folder: Path, new_run: Path) -> None:
@@ -187,21 +186,21 @@ def _show(
     preview: dict[str, Any],
     played: Played,
     folder: Path,
-    arguments: argparse.Namespace,
+    options: RemediateOptions,
     plans: tuple[Plan, Plan],
 ) -> None:
     """plans: as it is, and with the jobs of now."""
-    if arguments.quiet:
+    if options.quiet:
         return
-    if arguments.format == "json":
+    if options.format == "json":
         deliver(render_json(preview), "-")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = f"{describe_order(plans[0], arguments.drain, plans[1])}\n" + render_preview(
+        text = f"{describe_order(plans[0], options.drain, plans[1])}\n" + render_preview(
             masked_document(preview), width
         )
         ended = (
-            f"previewed; next: {typed_again(folder, arguments, '--apply')}"
+            f"previewed; next: {typed_again(folder, options, '--apply')}"
             if played.code == 0
             else f"the preview failed on a node (ansible-playbook ended with {played.code})"
         )

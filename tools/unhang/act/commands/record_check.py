@@ -3,14 +3,13 @@ node, and that it is still valid."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from unhang.act.gate.verifying import NOT_PROVED, Verified, verify
-from unhang.core.commands.common_options import given_day
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
 from unhang.core.run.documents import InvalidNode, to_facts
@@ -21,28 +20,28 @@ from unhang.core.text import visible
 MOST_BYTES = 1 << 20
 
 
-def check_record(arguments: argparse.Namespace) -> int:
+def check_record(
+    record: Path, key_file: str | None, now: str | None, facts_file: Path | None, form: str
+) -> int:
     """0 good, 2 not proved, 1 any other known state. Raises UserError for options that do not fit
     and for a file that cannot be read."""
-    if arguments.hosts:
-        raise UserError(f"--verify: expected no HOSTS beside it, found {arguments.hosts}")
-    if not arguments.key:
+    if not key_file:
         raise UserError(
             "--key: expected the gate's public key, found none; use the controller's copy, not the"
             " node's"
         )
-    if arguments.format not in ("table", "json"):
-        raise UserError(f"--format: expected table or json with --verify, found {arguments.format}")
-    today, key = given_day(arguments.now), public_key(Path(arguments.key))
-    facts = read_facts(arguments.facts) if arguments.facts else None
-    text = _read(arguments.verify, "an admission record").decode("utf-8", "replace")
+    if form not in ("table", "json"):
+        raise UserError(f"--format: expected table or json with --verify, found {form}")
+    today, key = today_or(now), public_key(Path(key_file))
+    facts = read_facts(facts_file) if facts_file else None
+    text = _read(record, "an admission record").decode("utf-8", "replace")
     try:
         found = verify(text, today, lambda line, signature: check(line, signature, key), facts)
     except ValueError as problem:
-        raise UserError(f"{arguments.verify}: {problem}") from None
+        raise UserError(f"{record}: {problem}") from None
     print(
         json.dumps(_document(found), indent=2)
-        if arguments.format == "json"
+        if form == "json"
         else _lines(found, facts is not None)
     )
     return {GOOD: 0, NOT_PROVED: 2}.get(found.state, 1)

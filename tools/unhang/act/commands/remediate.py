@@ -13,7 +13,7 @@ from typing import Any
 from unhang.act.commands.plan import name_of, plan_of
 from unhang.act.commands.preview import refuse_another_than_previewed, run_preview, shown_line
 from unhang.act.commands.rollout_display import following
-from unhang.act.commands.typed_again import typed_again
+from unhang.act.commands.typed_again import MAX_FAILED, RemediateOptions, typed_again
 from unhang.act.commands.undo import planned_undo
 from unhang.act.plan.description import describe_schedulers, describe_totals, describe_unrepaired
 from unhang.act.plan.plan_document import FILE, Plan, read_plan
@@ -26,7 +26,7 @@ from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left
 from unhang.act.rollout.status import describe_waiting, exit_code, status_of, undo_command
 from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.undone import undone_of
-from unhang.audit.commands.filters import OPTIONS, add_filters
+from unhang.audit.commands.filters import OPTIONS, add_filters, typed
 from unhang.core import project
 from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.ansible.controllers import is_known_to_be_over
@@ -45,6 +45,7 @@ from unhang.core.commands.common_options import (
     add_format_option,
     add_inventory,
     add_quiet,
+    add_value,
 )
 from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
@@ -98,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove,"
         " release. Previews too, unless --apply is given"
     )
-    parser.add_argument("--undo", action="store_true", help=undoes)
+    add_flag(parser, "--undo", undoes)
     add_flag(
         parser,
         "--through",
@@ -109,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "end the rollout of this run for good: release unchanged nodes, leave others drained with"
         " the reason, remove locks. At once, without --apply"
     )
-    ways.add_argument("--end", action="store_true", help=ends)
+    add_flag(ways, "--end", ends)
     add_inventory(parser, "inventory file or folder (default: those of the plan's run)")
     hands = (
         "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default),"
@@ -125,20 +126,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "how long released nodes are left to jobs before they are asked again and the next wave"
         " begins; 0: not at all"
     )
-    parser.add_argument(
-        "--soak",
-        metavar="TIME",
-        default=DEFAULT_SOAK,
-        help=f"{soaks} (default: %(default)s)",
-    )
+    add_value(parser, "--soak", "TIME", f"{soaks} (default: %(default)s)", default=DEFAULT_SOAK)
     most = (
         "number or percentage of nodes after the canaries that may fail before the rollout starts"
         " no further node (default: %(default)s)"
     )
-    parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
-    parser.add_argument(
-        "--no-smoke", action="store_true", help="skip the smoke test; the journal records this"
-    )
+    add_value(parser, "--max-failed", "N|N%", most, default=MAX_FAILED)
+    add_flag(parser, "--no-smoke", "skip the smoke test; the journal records this")
     add_flag(parser, "--take-over", "declare an earlier controller dead and take over its locks")
     add_ansible(parser)
     parser.add_argument(
@@ -152,11 +146,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be started;
     3 nodes wait for their jobs, and the same command goes on with them."""
-    _check_max_failed(arguments.max_failed)
-    parse_soak(arguments.soak)
-    folder, plan = _planned(arguments)
-    if arguments.status:
-        return show(folder, plan, arguments)
+    options = RemediateOptions.of(arguments)
+    _check_max_failed(options.max_failed)
+    parse_soak(options.soak)
+    folder, plan = _planned(options)
+    if options.status:
+        return show(folder, plan, options)
     if not plan.waves:
         raise UserError(
             "\n  ".join(
@@ -169,39 +164,39 @@ def run(arguments: argparse.Namespace) -> int:
                 ]
             )
         )
-    if arguments.apply:
+    if options.apply:
         refuse_another_than_previewed(folder, plan)
         sys.stderr.write(
             f"unhang: applying {name_of(plan)}: {describe_totals(plan)}; drained by"
-            f" {arguments.drain or describe_schedulers(plan)}\n"
+            f" {options.drain or describe_schedulers(plan)}\n"
         )
     home = project.find_project()
     packed_pynvml.link_pynvml(home)
     new_run = (folder.parent.parent if plan.undoes else folder.parent) / run_folder.new_run_id()
     playbook = "rollback.yml" if plan.undoes else "remediate.yml"
-    playbook = "end.yml" if arguments.end else playbook
+    playbook = "end.yml" if options.end else playbook
     command = [ansible_env.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
     command += [
-        word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)
+        word for inventory in _inventories(options, folder, home) for word in ("-i", inventory)
     ]
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
-    with limit_arguments("" if arguments.end else hosts) as limit:
-        variables = variables_of(arguments, folder, plan)
-        argv = [*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible]
-        if not arguments.apply and not arguments.end:
-            return run_preview(argv, home, new_run, folder, plan, arguments)
+    with limit_arguments("" if options.end else hosts) as limit:
+        variables = variables_of(options, folder, plan)
+        argv = [*command, *limit, "-e", data_for_ansible(variables), *options.ansible]
+        if not options.apply and not options.end:
+            return run_preview(argv, home, new_run, folder, plan, options)
         again, earlier = True, len(read_journal(folder).entries)
         while again:
             since = run_folder.utc_now()
-            played = _played(argv, home, new_run, folder, plan, arguments)
-            again = not (played.stopped or played.code < 0 or arguments.end) and _soaked(
-                folder, arguments, since
+            played = _played(argv, home, new_run, folder, plan, options)
+            again = not (played.stopped or played.code < 0 or options.end) and _soaked(
+                folder, options, since
             )
             new_run = new_run.parent / run_folder.new_run_id()
-    return _outcome(played, folder, plan, arguments, earlier)
+    return _outcome(played, folder, plan, options, earlier)
 
 
-def _soaked(folder: Path, arguments: argparse.Namespace, since: str) -> bool:
+def _soaked(folder: Path, options: RemediateOptions, since: str) -> bool:
     """Whether the playbook, which last began at `since`, is to be run again because it ended at a
     soak; waits for its end first. Raises UserError."""
     soak = replay(read_journal(folder).entries).soak
@@ -214,11 +209,11 @@ def _soaked(folder: Path, arguments: argparse.Namespace, since: str) -> bool:
     )
     try:
         with stopped_once():
-            time.sleep(seconds_left(until, run_folder.utc_now(), parse_soak(arguments.soak)))
+            time.sleep(seconds_left(until, run_folder.utc_now(), parse_soak(options.soak)))
     except KeyboardInterrupt:
         raise UserError(
             "stopped by hand while released nodes soak; go on with:"
-            f" {typed_again(folder, arguments, '--apply')}"
+            f" {typed_again(folder, options, '--apply')}"
         ) from None
     return True
 
@@ -231,57 +226,57 @@ def _check_max_failed(given: str) -> None:
         raise UserError(f"--max-failed: {problem}") from None
 
 
-def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
+def _planned(options: RemediateOptions) -> tuple[Path, Plan]:
     """(run folder, plan): a new plan for the selected findings, else the existing one."""
-    if arguments.through and not arguments.undo:
+    if options.through and not options.undo:
         raise UserError("--through: expected --undo beside it")
-    if arguments.undo:
-        return planned_undo(_newest_planned(arguments.plan), arguments)
-    filtered = any(getattr(arguments, name) for name in OPTIONS)
-    if arguments.new and (arguments.end or not filtered):
+    if options.undo:
+        return planned_undo(_newest_planned(options.plan), options)
+    filters = typed(options)
+    if options.new and (options.end or not filters):
         raise UserError(
             f"--new: expected --{', --'.join(OPTIONS[:-1])} or --{OPTIONS[-1]} beside it; another"
             " plan of all findings: unhang plan RUN --new"
         )
-    if arguments.end:
-        folder, plan = find_plan(_newest_planned(arguments.plan))
+    if options.end:
+        folder, plan = find_plan(_newest_planned(options.plan))
         if not read_journal(folder).entries and not controllers_of_a_lost_journal(folder):
             raise UserError(
                 f"--end: expected a rollout of {as_typed(folder)} that has begun, found none: there"
                 " is nothing to end, and nothing was written"
             )
         return folder, plan
-    if not filtered:
-        if arguments.apply:
-            _refuse_to_choose(arguments)
-        return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
-    if arguments.status or Path(arguments.plan).is_file():
-        given = next(name for name in OPTIONS if getattr(arguments, name))
-        beside = "--status" if arguments.status else visible(arguments.plan, 200)
+    if not filters:
+        if options.apply:
+            _refuse_to_choose(options)
+        return find_plan(_newest_planned(options.plan) if options.status else options.plan)
+    if options.status or Path(options.plan).is_file():
+        beside = "--status" if options.status else visible(options.plan, 200)
         raise UserError(
-            f"expected a run folder beside --{given}, for which a plan is made, found {beside}"
+            f"expected a run folder beside --{filters[0][0]}, for which a plan is made, found"
+            f" {beside}"
         )
-    folder = run_folder.find_run(arguments.plan).resolve()
-    plan = plan_of(folder, PlanOptions(), arguments)
+    folder = run_folder.find_run(options.plan).resolve()
+    plan = plan_of(folder, PlanOptions(), options, options.new)
     sys.stderr.write(f"unhang: planned: {describe_totals(plan)}\n")
     return folder, plan
 
 
-def _refuse_to_choose(arguments: argparse.Namespace) -> None:
+def _refuse_to_choose(options: RemediateOptions) -> None:
     """Raises UserError if no run was named, and another than the latest has a rollout that still
     holds nodes: whoever types the command may mean either."""
     latest = run_folder.latest_run()
-    if arguments.plan != latest or not Path(latest).is_dir():
+    if options.plan != latest or not Path(latest).is_dir():
         return
     newest = Path(latest).resolve()
     held = [
         f"{shortened(fold_hosts(hosts), 80)} by the rollout of {run.name}:"
-        f" {typed_again(run.absolute(), arguments, '--apply')}"
+        f" {typed_again(run.absolute(), options, '--apply')}"
         for run in run_folder.list_runs(run_folder.runs_folder())
         if run.resolve() != newest and (hosts := _held(run))
     ]
     if held:
-        latest_one = f"of the latest run: {typed_again(newest, arguments, '--apply')}"
+        latest_one = f"of the latest run: {typed_again(newest, options, '--apply')}"
         more = [latest_one] if (newest / FILE).is_file() else []
         raise UserError(
             "\n  ".join(
@@ -334,40 +329,40 @@ def find_plan(named: str) -> tuple[Path, Plan]:
     return folder.resolve(), read_plan(folder)
 
 
-def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dict[str, Any]:
+def variables_of(options: RemediateOptions, folder: Path, plan: Plan) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         "unhang_plan": str(folder),
-        "unhang_apply": arguments.apply,
-        "unhang_max_failed": arguments.max_failed,
+        "unhang_apply": options.apply,
+        "unhang_max_failed": options.max_failed,
     }
     chosen |= {
-        "unhang_soak": arguments.soak,
-        "unhang_command": typed_again(folder, arguments, "--apply"),
+        "unhang_soak": options.soak,
+        "unhang_command": typed_again(folder, options, "--apply"),
     }
     given = {
-        "drain_adapter": arguments.drain,
-        "unhang_smoke": False if arguments.no_smoke else None,
-        "unhang_take_over": plan.run.id if arguments.take_over else None,
+        "drain_adapter": options.drain,
+        "unhang_smoke": False if options.no_smoke else None,
+        "unhang_take_over": plan.run.id if options.take_over else None,
     }
     return chosen | {name: value for name, value in given.items() if value is not None}
 
 
-def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
-    status = _status(folder, plan, arguments)
-    if arguments.quiet:
+def show(folder: Path, plan: Plan, options: RemediateOptions) -> int:
+    status = _status(folder, plan, options)
+    if options.quiet:
         return exit_code(status)
     columns, _, plain = terminal_shape(sys.stdout, os.environ)
     width = columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
-    text = render_json(status) if arguments.format == "json" else render_status(status, width)
-    deliver(ascii_only(text) if plain and arguments.format != "json" else text, "-")
+    text = render_json(status) if options.format == "json" else render_status(status, width)
+    deliver(ascii_only(text) if plain and options.format != "json" else text, "-")
     return exit_code(status)
 
 
-def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
+def _status(folder: Path, plan: Plan, options: RemediateOptions) -> dict[str, Any]:
     undo = (
         ""
         if plan.undoes
-        else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ())
+        else undo_command(project.program_as_typed(), as_typed(folder), options.inventory or ())
     )
     lost = controllers_of_a_lost_journal(folder)
     return status_of(
@@ -387,10 +382,10 @@ def _played(
     new_run: Path,
     folder: Path,
     plan: Plan,
-    arguments: argparse.Namespace,
+    options: RemediateOptions,
 ) -> Played:
     more = {NOT_LATEST_ENV: "1"}
-    if arguments.verbose:
+    if options.verbose:
         return play_into(
             command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True), more
         )
@@ -405,11 +400,11 @@ def _played(
 
 
 def _outcome(
-    played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace, earlier: int
+    played: Played, folder: Path, plan: Plan, options: RemediateOptions, earlier: int
 ) -> int:
     """earlier: number of entries in the journal before the command: a rollout that was refused has
     written none."""
-    again = typed_again(folder, arguments, "--end" if arguments.end else "--apply")
+    again = typed_again(folder, options, "--end" if options.end else "--apply")
     has_begun = len(read_journal(folder).entries) > earlier
     if played.stopped and not has_begun:
         raise UserError(f"stopped by hand, before a node was touched; go on with: {again}")
@@ -418,9 +413,9 @@ def _outcome(
         if not any(map(shown_line, played.output.splitlines())):
             sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
-    status = _status(folder, plan, arguments)
+    status = _status(folder, plan, options)
     run_folder.write_atomically(folder / EVIDENCE, render_json(status))
-    code = show(folder, plan, arguments)
+    code = show(folder, plan, options)
     if (code and played.code < 0) or played.stopped:
         what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
         raise UserError(
@@ -433,5 +428,5 @@ def _outcome(
     return code
 
 
-def _inventories(arguments: argparse.Namespace, folder: Path, home: Path) -> list[str]:
-    return inventories_of(arguments.inventory or own_inventories(folder) or None, home)
+def _inventories(options: RemediateOptions, folder: Path, home: Path) -> list[str]:
+    return inventories_of(options.inventory or own_inventories(folder) or None, home)

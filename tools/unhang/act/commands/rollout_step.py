@@ -4,7 +4,6 @@ it."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,11 @@ from unhang.act.rollout.proof import SERIOUS, Asked
 from unhang.act.rollout.rollout import baseline_beside, begin, prove_node
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.run_judging import judge_folder
-from unhang.core.commands.common_options import add_flag
+from unhang.core.commands.common_options import (
+    add_flag,
+    add_value,
+)
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
 
@@ -37,38 +40,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a folder with additional rules; repeatable",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--before",
-        type=Path,
-        metavar="RUN",
-        help="with begin: run folder with the state before a rollout that is undone: the baseline",
+        "RUN",
+        "with begin: run folder with the state before a rollout that is undone: the baseline",
+        Path,
     )
     parser.add_argument(
         "--severities",
         default=",".join(SERIOUS),
         help="severities that keep a node from being healthy",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--baseline",
+        "JSON",
+        "the baseline that the node has kept; null: the copy in the folder of --beside",
         default="null",
-        metavar="JSON",
-        help="the baseline that the node has kept; null: the copy in the folder of --beside",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--about",
+        "JSON",
+        "what is written beside the proof; roles: those that were played; for_a_person: rules"
+        " that the plan leaves to a person",
         default="{}",
-        metavar="JSON",
-        help=(
-            "what is written beside the proof; roles: those that were played; for_a_person: rules"
-            " that the plan leaves to a person"
-        ),
     )
     add_flag(parser, "--rolled-back", "the node was brought back, and not to its policy")
-    parser.add_argument(
+    add_value(
+        parser,
         "--beside",
-        type=Path,
-        metavar="DIR",
-        help="with prove: the folder of the plan, in which what a proof saw is kept",
+        "DIR",
+        "with prove: the folder of the plan, in which what a proof saw is kept",
+        Path,
     )
     add_flag(
         parser,
@@ -87,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = today_or(None)
     if arguments.step == "begin":
         return begin(arguments.run, arguments.rules, today, judge_folder, arguments.before)
     own, about = json.loads(arguments.baseline), json.loads(arguments.about)

@@ -3,7 +3,6 @@ that run; the same command finds it again."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -11,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from unhang.act.commands.typed_again import RemediateOptions
 from unhang.act.plan.plan_document import FILE, Plan, read_plan, write_plan
 from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal, read_journal
@@ -26,10 +26,10 @@ from unhang.core.run.own_runs import is_own, mark_as_own
 from unhang.core.run.private_file import NEXT, others_may_write
 
 
-def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]:
+def planned_undo(named: str, options: RemediateOptions) -> tuple[Path, Plan]:
     """(folder, plan) of the undo: one that has begun and is not finished, else a new one. named:
     the run, or its folder. Raises UserError."""
-    if arguments.rule or arguments.severity:
+    if options.rule or options.severity:
         raise UserError(
             "expected --host or --group beside --undo, found --rule or --severity: what was changed"
             " on a node is undone as a whole"
@@ -50,14 +50,14 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
     undos = list(_undos(base))
     for folder, plan, is_finished in undos:
         if not is_finished and (folder / JOURNAL).is_file():
-            if plan.through != arguments.through:
+            if plan.through != options.through:
                 beside = "with" if plan.through else "without"
                 raise UserError(
                     f"expected the options of the undo in {folder}, which has begun {beside}"
                     " --through, found others; next: the same command as then"
                 )
             return folder, plan
-    asked = asked_filter(base, read_planned_findings(base), arguments)
+    asked = asked_filter(base, read_planned_findings(base), options)
     undone = {
         host
         for folder, plan, _ in undos
@@ -76,12 +76,12 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
         if (
             not is_finished
             and set(known.wave_of) == set(hosts)
-            and known.through == arguments.through
+            and known.through == options.through
         ):
             return folder, known  # previewed, and not begun
     number = sum(is_finished for _, _, is_finished in undos) + 1
     return _write(
-        base, number, undo_plan(plan, hosts, number, run_folder.utc_now(), arguments.through)
+        base, number, undo_plan(plan, hosts, number, run_folder.utc_now(), options.through)
     )
 
 

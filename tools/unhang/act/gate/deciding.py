@@ -41,6 +41,15 @@ class Observation:
     severities: Sequence[str]
     quick: bool = False
 
+    @property
+    def findings(self) -> Sequence[Result]:
+        return (self.audit or {}).get("findings") or ()
+
+    @property
+    def group(self) -> set[str]:
+        """The hosts that were tested together."""
+        return {row["host"] for row in (self.together or {}).get("hosts") or ()}
+
 
 def fit_for_the_group(
     hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None
@@ -84,7 +93,7 @@ def differences_of(
 def _drift(observed: Observation) -> list[Result]:
     return [
         finding
-        for finding in (observed.audit or {}).get("findings") or []
+        for finding in observed.findings
         if finding.get("verdict") == "fail" and is_drift(finding)
     ]
 
@@ -171,13 +180,12 @@ def _gaps(host: str, observed: Observation) -> list[str]:
         gaps += [f"alone: {why}" for why in blind]
     elif alone is None or alone.get("verdict") == "error":
         gaps.append("alone: the smoke test proved nothing")
-    group = {row["host"] for row in (observed.together or {}).get("hosts") or []}
     gaps += [
         f"together: {suspect['why']}"
         for suspect in _suspects(observed.together)
         if suspect.get("blind") and suspect["host"] == host
     ]
-    if host in group and (observed.together or {}).get("verdict") == "error" and not gaps:
+    if host in observed.group and (observed.together or {}).get("verdict") == "error" and not gaps:
         gaps.append("together: the smoke test proved nothing")
     return _once(gaps)
 
@@ -186,7 +194,7 @@ def _unknown(host: str, observed: Observation) -> list[str]:
     """Rules that could not be judged for this node and that no smoke test covers."""
     rows = [
         row
-        for row in (observed.audit or {}).get("findings") or []
+        for row in observed.findings
         if row.get("verdict") == "unknown" and row.get("host") == host
     ]
     return [
@@ -202,10 +210,9 @@ def _passed(host: str, results: Mapping[str, Result]) -> bool:
 
 def _failures_of(host: str, observed: Observation) -> list[Result]:
     """Findings with the verdict fail that name this host."""
-    rows = (observed.audit or {}).get("findings") or []
     return [
         row
-        for row in rows
+        for row in observed.findings
         if row.get("verdict") == "fail"
         and (row.get("host") == host or host in (row.get("hosts") or []))
     ]
@@ -221,11 +228,7 @@ def _meant(host: str, suspect: Result, observed: Observation) -> bool:
     if suspect["host"] is not None:
         return bool(suspect["host"] == host)
     links = ((observed.together or {}).get("isolation") or {}).get("bad_links") or []
-    group = (
-        {node for link in links for node in link}
-        if links
-        else {row["host"] for row in (observed.together or {}).get("hosts") or []}
-    )
+    group = {node for link in links for node in link} or observed.group
     return host in group and host != observed.reference
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.act.role_changes.driver_inputs import same, within
+from unhang.core.schemas.policy import Policy
 from unhang_node.base.versions.compare import compare_versions, holds
 
 
@@ -48,7 +49,7 @@ def present_in(sections: Any) -> Present:
     )
 
 
-def departs(role: str, policy: Mapping[str, Any], present: Present) -> bool:
+def departs(role: str, policy: Policy, present: Present) -> bool:
     """True when the node has another version than the policy asks for. False for a role without a
     version, and if the version was not read."""
     found = _DEPARTURES.get(role)
@@ -78,14 +79,14 @@ def nccl_package(sections: Any) -> str | None:
     return found[0] if found else None
 
 
-def _kernel(policy: Mapping[str, Any], present: Present) -> bool:
+def _kernel(policy: Policy, present: Present) -> bool:
     desired = policy.get("kernel") or {}
     return present.kernel is not None and not all(
         suits_kernel(one, desired) for one in {present.kernel, present.boots_next or present.kernel}
     )
 
 
-def _driver(policy: Mapping[str, Any], present: Present) -> bool:
+def _driver(policy: Policy, present: Present) -> bool:
     desired = policy.get("driver") or {}
     versions = [one for one in (present.driver, present.driver_on_disk) if one]
     return any(not within(one, desired) for one in versions) or bool(
@@ -93,7 +94,7 @@ def _driver(policy: Mapping[str, Any], present: Present) -> bool:
     )
 
 
-def _fabric(policy: Mapping[str, Any], present: Present) -> bool:
+def _fabric(policy: Policy, present: Present) -> bool:
     matches = (policy.get("fabric_manager") or {}).get("match_driver") is not False
     return (
         matches
@@ -102,7 +103,7 @@ def _fabric(policy: Mapping[str, Any], present: Present) -> bool:
     )
 
 
-def _nccl(policy: Mapping[str, Any], present: Present) -> bool:
+def _nccl(policy: Policy, present: Present) -> bool:
     return present.nccl is not None and not _suits(present.nccl, policy.get("nccl") or {}, "nccl")
 
 

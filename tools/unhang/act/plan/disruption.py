@@ -9,6 +9,7 @@ from typing import Any
 from unhang.act.plan.departures import fact, nccl_package, suits_kernel
 from unhang.act.plan.plan_document import Job, Reboot
 from unhang.core.catalogue import table
+from unhang.core.schemas.policy import Policy
 from unhang.core.strict_json import value_at
 from unhang.core.verdict.gpu_verbs import REBOOT, TABLES, gpu_verbs
 
@@ -28,7 +29,7 @@ OF_A_KIND = (
 )
 
 
-def versions(role: str, policy: Mapping[str, Any], sections: Any) -> tuple[str | None, str | None]:
+def versions(role: str, policy: Policy, sections: Any) -> tuple[str | None, str | None]:
     """(version before, version after) of what the role installs; None if there is none, or it was
     not read."""
     if role == "fabric_manager":
@@ -58,7 +59,7 @@ def _asked(desired: Mapping[str, Any]) -> str | None:
     return ", ".join(bounds) or None
 
 
-def reboots(roles: Iterable[str], policy: Mapping[str, Any], sections: Any) -> list[Reboot]:
+def reboots(roles: Iterable[str], policy: Policy, sections: Any) -> list[Reboot]:
     """The maximum number of reboots. All roles share one; a new kernel needs a trial boot in
     addition; a rollback may need one for each of the two."""
     roles, found = set(roles), []
@@ -80,7 +81,7 @@ def reboots(roles: Iterable[str], policy: Mapping[str, Any], sections: Any) -> l
     return found
 
 
-def _reasons(policy: Mapping[str, Any], sections: Any) -> list[tuple[str, str]]:
+def _reasons(policy: Policy, sections: Any) -> list[tuple[str, str]]:
     """(role, why its change needs a reboot)."""
     host, reasons = policy.get("host") or {}, []
     if fact(sections, "driver.loaded.is_loaded") is not False or fact(

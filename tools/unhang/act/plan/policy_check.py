@@ -16,7 +16,7 @@ from unhang.audit.rules.expression import Path
 from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView
 from unhang.audit.rules.rules import Rule, tables_shape
 from unhang.core.run.documents import to_fragment
-from unhang.core.schemas.policy import one_line, policy_faults, waivers_of
+from unhang.core.schemas.policy import Policy, one_line, policy_faults, waivers_of
 from unhang.core.schemas.shapes import fact_shapes
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
@@ -46,7 +46,7 @@ FIELDS = {"driver": ("loaded", "on_disk", "branch"), "kernel": ("release",)}
 UPTIME = ("node", "uptime_s")  # no policy changes how long a node has been up
 
 
-def foreseen_sections(sections: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any]:
+def foreseen_sections(sections: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
     """The node's sections after the policy is applied. Only exact versions can be foreseen."""
     driver, kernel = policy.get("driver") or {}, policy.get("kernel") or {}
     after = dict(sections)
@@ -86,7 +86,7 @@ def is_foreseeable(rule: Rule) -> bool:
     )
 
 
-def foreseen_paths(policy: Mapping[str, Any]) -> frozenset[Path]:
+def foreseen_paths(policy: Policy) -> frozenset[Path]:
     """The facts that foreseen_sections() changes under this policy."""
     driver, kernel = policy.get("driver") or {}, policy.get("kernel") or {}
     paths = {path for path in SET if path[0] == "driver"} if driver.get("version") else set()
@@ -119,11 +119,11 @@ class PolicyJudge:
         self._engine = Engine(rules, view)
         self._faults: dict[bytes, list[tuple[tuple, str]]] = {}
 
-    def is_usable(self, policy: Mapping[str, Any]) -> bool:
+    def is_usable(self, policy: Policy) -> bool:
         return not self._faults_of(policy)
 
     def refusals(
-        self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any
+        self, host: str, groups: Sequence[str], policy: Policy, sections: Any
     ) -> list[dict[str, Any]]:
         """Reasons why the policy must not be applied to this node; [] for a good policy. sections:
         typed, None for a node that was not read."""
@@ -158,7 +158,7 @@ class PolicyJudge:
         self,
         host: str,
         groups: Sequence[str],
-        policy: Mapping[str, Any],
+        policy: Policy,
         sections: Any,
         rules: Collection[str],
     ) -> frozenset[str]:
@@ -173,7 +173,7 @@ class PolicyJudge:
         return wanted - {rule.id for rule, _, _ in self._listed(host, groups, policy, sections)}
 
     def _listed(
-        self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any
+        self, host: str, groups: Sequence[str], policy: Policy, sections: Any
     ) -> list[tuple[Rule, Judged, dict[str, str]]]:
         """(rule, verdict, texts) of the rules that fail or are undecided on the node as it will be
         under this policy."""
@@ -185,14 +185,14 @@ class PolicyJudge:
             for number, judged, texts, _ in verdicts.listed
         ]
 
-    def _faults_of(self, policy: Mapping[str, Any]) -> list[tuple[tuple, str]]:
+    def _faults_of(self, policy: Policy) -> list[tuple[tuple, str]]:
         key = _encode(policy)
         if key not in self._faults:
             self._faults[key] = policy_faults(policy)
         return self._faults[key]
 
 
-def _foreseen(sections: Any, policy: Mapping[str, Any]) -> SimpleNamespace:
+def _foreseen(sections: Any, policy: Policy) -> SimpleNamespace:
     """Typed sections after the policy is applied. Only the changed fields are copied, because
     sections are large."""
     found = {name: section for name in FIELDS if (section := getattr(sections, name)) is not None}

@@ -11,7 +11,6 @@ from unhang.act.plan.departures import fact, present_in
 from unhang.act.plan.policy_check import PolicyJudge
 from unhang.act.plan.role_remedies import LONGEST, Reads, RoleRemedies, sort_remedies
 from unhang.act.role_changes import driver_inputs, driver_refusals, kernel_plan
-from unhang.act.role_changes.driver_packages import PackageSet
 from unhang.act.role_changes.nccl_setting_check import Known, read_known
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.found import Found
@@ -196,11 +195,7 @@ def _kernel_refusal(sections: Any, node: dict[str, Any]) -> str | None:
 def _driver_refusal(sections: Any, node: dict[str, Any]) -> str | None:
     known = {"node": node, "driver": {"install_method": fact(sections, "driver.install_method")}}
     inputs = driver_inputs.DriverInputs("", known, {}, {})
-    found = [
-        row
-        for refuser in (driver_refusals.ownership, driver_refusals.image)
-        for row in refuser(inputs, PackageSet((), "executed"), "", "")
-    ]
+    found = [*driver_refusals.ownership(inputs), *driver_refusals.image(inputs)]
     return (
         f"expected {found[0]['expected']}, found {found[0]['found']}; {found[0]['next']}"
         if found

@@ -12,6 +12,7 @@ from unhang.act.role_changes.nccl_setting_check import Known
 from unhang.audit.rules.remedies import INVENTORY, PolicyRequest, merge_requests
 from unhang.audit.rules.role_needs import NEEDS, reaches, unconfigured_text
 from unhang.audit.rules.rules import SEVERITIES
+from unhang.core.schemas.policy import Policy
 from unhang.core.strict_json import value_at
 from unhang.core.text import visible
 
@@ -59,7 +60,7 @@ class RoleRemedies:
 
 def sort_remedies(
     findings: Iterable[Mapping[str, Any]],
-    policy: Mapping[str, Any],
+    policy: Policy,
     present: Present,
     reads: Reads,
     known: Known,
@@ -155,9 +156,7 @@ def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:
     return "no remedy is known; look at the evidence"
 
 
-def _lacking(
-    role: str | None, policy: Mapping[str, Any], reads: frozenset[Path]
-) -> tuple[str, ...]:
+def _lacking(role: str | None, policy: Policy, reads: frozenset[Path]) -> tuple[str, ...]:
     """Keys that the policy lacks and one of which the role needs, to repair a finding of a rule
     with these reads; () if none is missing."""
     about_nvcc = role == "build_toolchain" and any(
@@ -175,7 +174,7 @@ def _is_reachable(finding: Mapping[str, Any]) -> bool:
 
 def _acts(
     finding: Mapping[str, Any],
-    policy: Mapping[str, Any],
+    policy: Policy,
     present: Present,
     reads: frozenset[Path],
     known: Known,
@@ -198,7 +197,7 @@ def _acts(
 
 
 def _is_its_line(
-    finding: Mapping[str, Any], policy: Mapping[str, Any], present: Present, known: Known
+    finding: Mapping[str, Any], policy: Policy, present: Present, known: Known
 ) -> bool:
     """Whether the finding is about a line that the role nccl_profile disables: its name is set by
     the policy, or no program reads it."""
@@ -230,7 +229,7 @@ class Resolved:
     conflicts: dict[str, str] = field(default_factory=dict)
 
 
-def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[PolicyRequest]) -> Resolved:
+def resolve_policy(policy: Policy, proposals: Sequence[PolicyRequest]) -> Resolved:
     """The inventory's policy with all proposals that agree with it and with each other, the more
     severe rule first in `proposals`.
 

@@ -19,7 +19,7 @@ from unhang.act.role_changes.driver_inputs import (
     within,
 )
 from unhang.act.role_changes.driver_packages import PackageSet
-from unhang.act.role_changes.driver_refusals import refusal
+from unhang.act.role_changes.driver_refusals import Refusal, refusal
 from unhang.act.role_changes.driver_sets import (
     FABRIC_PACKAGES,
     NO_DRIVER_VERSION,
@@ -89,7 +89,8 @@ def plan_driver(inputs: DriverInputs) -> dict[str, Any]:
     if chosen is None:
         return _refused(
             inputs,
-            problems + _refusals(inputs, PackageSet((), "executed"), version, flavour),
+            problems
+            + driver_refusals.refusals(inputs, PackageSet((), "executed"), version, flavour),
             version,
             flavour,
         )
@@ -97,18 +98,8 @@ def plan_driver(inputs: DriverInputs) -> dict[str, Any]:
     plan = _plan(inputs, packages, install, version, flavour)
     if plan["action"] == "none":
         return plan
-    plan["refusals"] += _refusals(inputs, packages, version, flavour)
+    plan["refusals"] += driver_refusals.refusals(inputs, packages, version, flavour)
     return plan
-
-
-def _refusals(
-    inputs: DriverInputs, packages: PackageSet, version: str, flavour: str
-) -> list[dict[str, str]]:
-    return [
-        row
-        for refuser in driver_refusals.ALL
-        for row in refuser(inputs, packages, version, flavour)
-    ]
 
 
 def _target(inputs: DriverInputs, branch: str, present: str | None) -> str | None:
@@ -140,7 +131,7 @@ def _desired_text(inputs: DriverInputs) -> str:
 
 def _choose(
     inputs: DriverInputs, branch: str, version: str
-) -> tuple[tuple[PackageSet, dict[str, str]] | None, list[dict[str, str]]]:
+) -> tuple[tuple[PackageSet, dict[str, str]] | None, list[Refusal]]:
     """((the set, {package: its own version}), []) of the first source that offers all packages, or
     (None, refusals)."""
     reasons = []
@@ -168,7 +159,7 @@ def _choose(
     return None, [not_offered(inputs, f"driver {version}", reasons)]
 
 
-def not_offered(inputs: DriverInputs, expected: str, reasons: Iterable[str]) -> dict[str, str]:
+def not_offered(inputs: DriverInputs, expected: str, reasons: Iterable[str]) -> Refusal:
     """The refusal, with a list of the offered versions."""
     names = [
         name
@@ -195,7 +186,7 @@ def _plan(
     inputs: DriverInputs, packages: PackageSet, install: dict[str, str], version: str, flavour: str
 ) -> dict[str, Any]:
     notes: list[str] = [packages.note] if packages.note else []
-    refusals: list[dict[str, str]] = []
+    refusals: list[Refusal] = []
     fabric = fabric_of(inputs, packages, version, refusals)
     library = _library(inputs, packages, version)
     leaves = other_sources(inputs, packages)
@@ -458,7 +449,7 @@ def _is_pending(inputs: DriverInputs, version: str | None) -> bool:
 
 
 def _refused(
-    inputs: DriverInputs, refusals: list[dict[str, str]], version: str | None, flavour: str
+    inputs: DriverInputs, refusals: list[Refusal], version: str | None, flavour: str
 ) -> dict[str, Any]:
     return {
         **_no_change(inputs, None, []),

@@ -3,7 +3,8 @@ next step. A pure function of its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import TypedDict
 
 from unhang.act.role_changes.driver_inputs import DriverInputs, architectures, boot_release
 from unhang.act.role_changes.driver_packages import PackageSet, flavour_faults
@@ -32,8 +33,18 @@ _OWNERS = {
 }
 
 
-def refusal(kind: str, expected: str, found: str, where: str, next_step: str) -> dict[str, str]:
-    """One refusal; text is the line for people."""
+class Refusal(TypedDict):
+    """A reason against a change, as a plan has it; text is the line for people."""
+
+    id: str
+    expected: str
+    found: str
+    where: str
+    next: str
+    text: str
+
+
+def refusal(kind: str, expected: str, found: str, where: str, next_step: str) -> Refusal:
     return {
         "id": kind,
         "expected": expected,
@@ -44,9 +55,7 @@ def refusal(kind: str, expected: str, found: str, where: str, next_step: str) ->
     }
 
 
-def ownership(
-    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def ownership(inputs: DriverInputs) -> Iterator[Refusal]:
     """A driver that no package owns would stay installed beside the new one."""
     method = inputs.fact("driver.install_method")
     operated = inputs.fact("node.kubernetes.gpu_operator") and method != "packages"
@@ -62,9 +71,7 @@ def ownership(
         )
 
 
-def image(
-    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def image(inputs: DriverInputs) -> Iterator[Refusal]:
     """A stateless node loses what is installed on it at its next boot."""
     if inputs.fact("node.image.kind") == "stateless":
         found = f"a stateless image ({inputs.fact('node.image.evidence') or 'its root is no disk'})"
@@ -77,9 +84,7 @@ def image(
         )
 
 
-def gpus(
-    inputs: DriverInputs, _set: PackageSet, version: str, flavour: str
-) -> Iterator[dict[str, str]]:
+def gpus(inputs: DriverInputs, version: str, flavour: str) -> Iterator[Refusal]:
     branch = branch_of(version) or ""
     for fault in flavour_faults(architectures(inputs), branch, flavour, inputs.tables):
         yield refusal(
@@ -112,9 +117,7 @@ def gpus(
             )
 
 
-def cuda(
-    inputs: DriverInputs, _set: PackageSet, version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def cuda(inputs: DriverInputs, version: str) -> Iterator[Refusal]:
     """Programs whose CUDA version needs a newer driver than this one."""
     if inputs.fact("cuda.forward_compat"):
         return
@@ -156,9 +159,7 @@ def is_built_here(packages: PackageSet) -> bool:
     return any(mark in name for name in packages.packages for mark in BUILT_ON_NODE)
 
 
-def headers(
-    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def headers(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]:
     """Without kernel headers the modules cannot be built, and the node boots without GPUs."""
     release = boot_release(inputs)
     if not is_built_here(packages) or release is None:
@@ -181,9 +182,7 @@ def headers(
         )
 
 
-def secure_boot(
-    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def secure_boot(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]:
     """Under Secure Boot a kernel loads only modules signed with a key that it knows. The modules
     that it loaded before were signed with such a key."""
     if (
@@ -219,9 +218,7 @@ def secure_boot(
     )
 
 
-def in_use(
-    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def in_use(inputs: DriverInputs) -> Iterator[Refusal]:
     """Programs that hold the GPUs and are none of the services that the role stops and starts
     again."""
     if inputs.options.allow_in_use:
@@ -285,9 +282,7 @@ def _gpu(device: str, names: Mapping[int, str]) -> str:
     return names.get(int(number), device) if number.isdigit() else device
 
 
-def proof(
-    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def proof(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]:
     """A package set that no package manager has resolved yet."""
     if packages.proof == "table" and not inputs.options.accept_unproved:
         found = f"{', '.join(packages.packages)}, which is only written down"
@@ -300,9 +295,7 @@ def proof(
         )
 
 
-def streams(
-    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
-) -> Iterator[dict[str, str]]:
+def streams(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]:
     """The branch is a module stream of dnf, and the repository has module streams but not this
     one."""
     for module, stream in packages.streams.items():
@@ -321,15 +314,18 @@ def streams(
             )
 
 
-Refuser = Callable[[DriverInputs, PackageSet, str, str], Iterator[dict[str, str]]]
-ALL: tuple[Refuser, ...] = (
-    ownership,
-    image,
-    gpus,
-    cuda,
-    headers,
-    secure_boot,
-    in_use,
-    proof,
-    streams,
-)
+def refusals(
+    inputs: DriverInputs, packages: PackageSet, version: str, flavour: str
+) -> list[Refusal]:
+    """All reasons not to install these packages, which have this version and flavour."""
+    return [
+        *ownership(inputs),
+        *image(inputs),
+        *gpus(inputs, version, flavour),
+        *cuda(inputs, version),
+        *headers(inputs, packages),
+        *secure_boot(inputs, packages),
+        *in_use(inputs),
+        *proof(inputs, packages),
+        *streams(inputs, packages),
+    ]

@@ -17,7 +17,7 @@ from unhang.act.role_changes.driver_inputs import (
     wanted_branch,
 )
 from unhang.act.role_changes.driver_packages import NotOffered, PackageSet, package_set
-from unhang.act.role_changes.driver_refusals import refusal
+from unhang.act.role_changes.driver_refusals import Refusal, refusal
 from unhang.core import catalogue
 from unhang_node.base.parse.nvidia_driver import branch_of
 
@@ -90,7 +90,7 @@ def family_of(name: str) -> str | None:
 
 
 def fabric_of(
-    inputs: DriverInputs, packages: PackageSet, version: str, refusals: list[dict[str, str]]
+    inputs: DriverInputs, packages: PackageSet, version: str, refusals: list[Refusal]
 ) -> dict[str, str]:
     """Fabric manager (and packages that need its version) for the same transaction; {} on a node
     without NVSwitch."""
@@ -102,14 +102,12 @@ def fabric_of(
     return _fabric_versions(inputs, packages, version, refusals)
 
 
-def fabric_packages(
-    inputs: DriverInputs, version: str, refusals: list[dict[str, str]]
-) -> dict[str, str]:
+def fabric_packages(inputs: DriverInputs, version: str, refusals: list[Refusal]) -> dict[str, str]:
     """{package: version} of the fabric manager for an installed driver, from the first source that
     offers it; otherwise the reason is added to refusals."""
-    problems: list[dict[str, str]] = []
+    problems: list[Refusal] = []
     for found in sets_of(inputs, str(branch_of(version))):
-        missing: list[dict[str, str]] = []
+        missing: list[Refusal] = []
         fabric = (
             _fabric_versions(inputs, found, version, missing)
             if isinstance(found, PackageSet)
@@ -131,7 +129,7 @@ def fabric_packages(
 
 
 def _fabric_versions(
-    inputs: DriverInputs, packages: PackageSet, version: str, refusals: list[dict[str, str]]
+    inputs: DriverInputs, packages: PackageSet, version: str, refusals: list[Refusal]
 ) -> dict[str, str]:
     there = [
         name

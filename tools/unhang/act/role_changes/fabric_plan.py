@@ -12,7 +12,12 @@ from unhang.act.role_changes.driver_inputs import (
     wanted_branch,
     within,
 )
-from unhang.act.role_changes.driver_refusals import foreign_users, partitioned_gpus, refusal
+from unhang.act.role_changes.driver_refusals import (
+    Refusal,
+    foreign_users,
+    partitioned_gpus,
+    refusal,
+)
 from unhang.act.role_changes.driver_sets import fabric_packages
 from unhang_node.change.gpu.services import FABRIC_MANAGER
 
@@ -56,7 +61,7 @@ def plan_fabric_manager(inputs: DriverInputs, reset_allowed: bool = False) -> di
         )
     if early:
         return _plan(refusals=[early])
-    refusals: list[dict[str, str]] = []
+    refusals: list[Refusal] = []
     install = fabric_packages(inputs, str(driver), refusals)
     rows = {row["name"]: row["version"] for row in inputs.fact("driver.packages") or ()} | {
         name: row["version"] for name, row in inputs.installed.items()
@@ -87,7 +92,7 @@ def _plan(**parts: Any) -> dict[str, Any]:
     return {**nothing, **parts, "unit": UNIT}
 
 
-def _driver_first(inputs: DriverInputs, driver: str | None) -> dict[str, str] | None:
+def _driver_first(inputs: DriverInputs, driver: str | None) -> Refusal | None:
     """The refusal if the driver is not the policy's: both must change in one step, or the node has
     no fabric after a reboot."""
     if driver is not None and (
@@ -112,7 +117,7 @@ def _driver_first(inputs: DriverInputs, driver: str | None) -> dict[str, str] | 
     )
 
 
-def _in_use(inputs: DriverInputs) -> list[dict[str, str]]:
+def _in_use(inputs: DriverInputs) -> list[Refusal]:
     """A line for each user of the GPUs, because a service's package may restart the service by
     itself."""
     if inputs.options.allow_in_use:

@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.act.role_changes.driver_inputs import DriverInputs
-from unhang.act.role_changes.driver_refusals import foreign_users, partitioned_gpus, refusal
+from unhang.act.role_changes.driver_refusals import (
+    Refusal,
+    foreign_users,
+    partitioned_gpus,
+    refusal,
+)
 from unhang.core.catalogue import table
 from unhang.core.verdict.gpu_verbs import DONE_BY_ROLE, REBOOT, TABLES, GpuVerb, gpu_verbs
 
@@ -62,7 +67,7 @@ def needs_whole(inputs: DriverInputs) -> bool | None:
 
 def _refusals(
     inputs: DriverInputs, asked: Sequence[GpuVerb], whole: bool | None
-) -> Iterator[dict[str, str]]:
+) -> Iterator[Refusal]:
     let_end = "drain the node and let them end"
     users = [*foreign_users(inputs), *_nvml_users(inputs)]
     if users:

@@ -201,12 +201,14 @@ def choose_release(inputs: KernelInputs) -> tuple[str | None, list[str]]:
     return chosen, [message] if newer else []
 
 
+def _on_disk(inputs: KernelInputs) -> set[str]:
+    """Releases whose kernel is on the disk."""
+    return {row["release"] for row in inputs.fact("kernel.installed") or () if row.get("image")}
+
+
 def known_releases(inputs: KernelInputs) -> set[str]:
     """Releases that are offered or on the disk."""
-    installed = {
-        row["release"] for row in inputs.fact("kernel.installed") or () if row.get("image")
-    }
-    return installed | {
+    return _on_disk(inputs) | {
         release for name in inputs.offers for release in [release_of_package(name)] if release
     }
 
@@ -298,19 +300,12 @@ def _is_there(inputs: KernelInputs, name: str) -> bool:
 def space_problems(inputs: KernelInputs, release: str) -> list[str]:
     """A line if the kernel does not fit in /boot."""
     space = inputs.trial.get("space") or {}
-    if any(
-        row["release"] == release and row.get("image")
-        for row in inputs.fact("kernel.installed") or ()
-    ):
+    if release in _on_disk(inputs):
         return []
     if space.get("free_mib") is None:
         return ["expected to read how much room /boot has, found: {}".format(space.get("unread"))]
     if space["free_mib"] < space["need_mib"]:
-        old = sorted(
-            {row["release"] for row in inputs.fact("kernel.installed") or () if row.get("image")}
-            - {inputs.fact("kernel.release")},
-            key=release_key,
-        )
+        old = sorted(_on_disk(inputs) - {inputs.fact("kernel.release")}, key=release_key)
         message = (
             f"expected {space['need_mib']} MiB free in /boot for one more kernel, found"
             f" {space['free_mib']}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from unhang.act.role_changes.nccl_setting_check import Known, is_read, setting_faults
 from unhang.act.role_changes.nccl_values import COMPUTED, CannotTell, DesiredState
-from unhang.core.schemas.policy import waivers_of
+from unhang.core.schemas.policy import Policy, waivers_of
 from unhang.core.schemas.shapes import nearest
 from unhang_node.base.versions.compare import compare_versions, holds
 
@@ -41,7 +41,7 @@ class Node:
 
 def plan_settings(
     node: Node,
-    policy: Mapping[str, Any],
+    policy: Policy,
     profiles: Mapping[str, Any],
     known: Known,
     desired: DesiredState,
@@ -76,16 +76,15 @@ def plan_settings(
     _leave_out_unread(plan, node, known)
     for name, given in (nccl.get("settings") or {}).items():
         _put(plan, name, str(given))
-    vetted = {name for one in names for name in (profiles.get(one) or {}).get("settings", {})}
-    plugin = {
-        name for one in names for name in (profiles.get(one) or {}).get("plugin_variables", ())
-    }
+    chosen = [profiles.get(one) or {} for one in names]
+    vetted = {name for row in chosen for name in row.get("settings", {})}
+    plugin = {name for row in chosen for name in row.get("plugin_variables", ())}
     for name, given in {**plan.conf, **plan.environment}.items():
         by_policy = name in (nccl.get("settings") or {}) and name not in vetted
         plan.problems += setting_faults(
             known, name, given, versions, allow_debug=allow_debug or not by_policy, plugin=plugin
         )
-    decided = {name for one in names for name in (profiles.get(one) or {}).get("forbid", ())}
+    decided = {name for row in chosen for name in row.get("forbid", ())}
     plan.decided = sorted(
         {*decided, *plan.conf, *plan.environment, *known.not_real, *known.renamed}
     )
@@ -122,7 +121,7 @@ def _put(plan: ProfilePlan, name: str, value: str) -> None:
 def _add_profile(
     plan: ProfilePlan,
     node: Node,
-    policy: Mapping[str, Any],
+    policy: Policy,
     name: str,
     row: Mapping[str, Any],
     versions: Sequence[str],
@@ -175,9 +174,7 @@ def _compute(
         _put(plan, variable, answer.value)
 
 
-def _take_expiry(
-    plan: ProfilePlan, node: Node, policy: Mapping[str, Any], profile: str, rule: str
-) -> None:
+def _take_expiry(plan: ProfilePlan, node: Node, policy: Policy, profile: str, rule: str) -> None:
     """Adds the expiry of a workaround, which is that of the waiver for its rule: the audit and the
     role use one date."""
     days = [

@@ -36,6 +36,7 @@ from unhang.act.rollout.steps import (
     TO_COME,
     WAIT,
     Entry,
+    Evidence,
     Order,
     StepResult,
     Target,
@@ -186,7 +187,7 @@ class Conductor:
         )
         return self._put_floor(floor_evidence(Floor(len(self.standing().out), why)))
 
-    def _put_floor(self, evidence: Mapping[str, Any]) -> str:
+    def _put_floor(self, evidence: Evidence) -> str:
         self.put(Entry(utc_now(), "", FLOOR, DONE, self.epoch, evidence))
         return str(evidence["why"])
 
@@ -443,7 +444,7 @@ def open_plan(path: Path, known_hosts: Sequence[str]) -> tuple[Path, Plan]:
 def begin(
     path: Path,
     known_hosts: Sequence[str],
-    evidence: Mapping[str, Any],
+    evidence: Evidence,
     is_over: Any,
     takes_over: str,
     groups: Mapping[str, Sequence[str]] | None = None,
@@ -524,7 +525,7 @@ def sections_of(run: Path | None, host: str) -> dict[str, Any] | None:
         return None
 
 
-def _short(evidence: Mapping[str, Any]) -> dict[str, Any]:
+def _short(evidence: Evidence) -> dict[str, Any]:
     """The evidence, reduced to a line of the journal: long texts are shortened, values that cannot
     be written are omitted."""
     cut = {

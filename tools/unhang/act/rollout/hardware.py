@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from unhang.core.schemas.policy import Policy
 from unhang.core.text import listed
 
 # tolerance for memory, which different versions of the kernel and the driver count differently
@@ -52,9 +53,7 @@ def read_hardware(sections: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def losses(
-    before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]
-) -> list[str]:
+def losses(before: Mapping[str, Any], now: Mapping[str, Any], policy: Policy) -> list[str]:
     """Hardware that the node has lost, one line each; [] for none. before, now: results of
     read_hardware. A change that the policy requests is no loss. A value that was read before must
     be read now."""
@@ -69,9 +68,7 @@ def losses(
     return found
 
 
-def _gpus(
-    before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]
-) -> list[str]:
+def _gpus(before: Mapping[str, Any], now: Mapping[str, Any], policy: Policy) -> list[str]:
     lines = []
     if len(now) < len(before) and (policy.get("gpu") or {}).get("count") != len(now):
         lines.append(
@@ -87,9 +84,7 @@ def _gpus(
     return lines
 
 
-def _nvlinks(
-    before: Mapping[str, int], now: Mapping[str, int], policy: Mapping[str, Any]
-) -> list[str]:
+def _nvlinks(before: Mapping[str, int], now: Mapping[str, int], policy: Policy) -> list[str]:
     enough = (policy.get("nvlink") or {}).get("links_per_gpu")
     lost = [
         uuid
@@ -102,7 +97,7 @@ def _nvlinks(
     ]
 
 
-def _fabric(before: str, now: str, _policy: Mapping[str, Any]) -> list[str]:
+def _fabric(before: str, now: str, _policy: Policy) -> list[str]:
     return (
         [f"expected the NVSwitch fabric completed as before, found {now.replace('_', ' ')}"]
         if before == "completed" and now != "completed"
@@ -110,7 +105,7 @@ def _fabric(before: str, now: str, _policy: Mapping[str, Any]) -> list[str]:
     )
 
 
-def _ports(before: Sequence[str], now: Sequence[str], policy: Mapping[str, Any]) -> list[str]:
+def _ports(before: Sequence[str], now: Sequence[str], policy: Policy) -> list[str]:
     enough = (policy.get("network") or {}).get("rdma_ports")
     if len(now) >= len(before) or (enough is not None and len(now) >= enough):
         return []
@@ -120,7 +115,7 @@ def _ports(before: Sequence[str], now: Sequence[str], policy: Mapping[str, Any])
     ]
 
 
-def _memory(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:
+def _memory(before: int, now: int, _policy: Policy) -> list[str]:
     return (
         [f"expected {before} bytes of memory as before, found {now}"]
         if _is_less(before, now)
@@ -128,11 +123,11 @@ def _memory(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:
     )
 
 
-def _numa(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:
+def _numa(before: int, now: int, _policy: Policy) -> list[str]:
     return [f"expected {before} NUMA nodes as before, found {now}"] if now < before else []
 
 
-COMPARED: dict[str, tuple[str, Callable[[Any, Any, Mapping[str, Any]], list[str]]]] = {
+COMPARED: dict[str, tuple[str, Callable[[Any, Any, Policy], list[str]]]] = {
     "gpus": ("the node's GPUs", _gpus),
     "nvlinks": ("active NVLinks", _nvlinks),
     "fabric": ("the state of the NVSwitch fabric", _fabric),

@@ -31,6 +31,7 @@ from unhang.act.rollout.steps import (
     WAITING,
     WAITS,
     Entry,
+    Evidence,
 )  # fmt: skip
 
 GONE = (
@@ -246,14 +247,14 @@ def _count(node: NodeState, step: str, left: str) -> NodeState:
     return node if (step, left) in node.boots else replace(node, boots=(*node.boots, (step, left)))
 
 
-def _locked(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+def _locked(node: NodeState, evidence: Evidence) -> NodeState:
     node = replace(node, token=evidence["fencing"])
     if node.changed:  # a node that has booted since its proof is proved again before its release
         return node if node.failure or node.proved else replace(node, releasing=False)
     return replace(node, failure=str(evidence["stale"])) if evidence.get("stale") else node
 
 
-def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+def _drained(node: NodeState, evidence: Evidence) -> NodeState:
     """Does not start a node that somebody else has drained; a changed node is out of service
     anyway. Without a scheduler the drain is itself the look for jobs."""
     node = replace(node, reserved=False)
@@ -270,12 +271,12 @@ def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     )
 
 
-def _applied(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+def _applied(node: NodeState, evidence: Evidence) -> NodeState:
     saved, boots = str(evidence.get("saved_state") or ""), evidence["needs_reboot"]
     return replace(node, applied=True, rebooted=not boots, leaves=node.boot_id, saved=saved)
 
 
-def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+def _rolled_back(node: NodeState, evidence: Evidence) -> NodeState:
     """The state after a rollback. A rollback without a recorded end may have restored everything:
     the repeated rollback then finds nothing to do and reports no needed reboot."""
     if node.saved and evidence.get("known") is False:
@@ -290,7 +291,7 @@ def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     )
 
 
-def _booted_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+def _booted_back(node: NodeState, evidence: Evidence) -> NodeState:
     again = evidence.get("needs_reboot") is True
     return replace(
         node,
@@ -301,7 +302,7 @@ def _booted_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     )
 
 
-def _left_as_found(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+def _left_as_found(node: NodeState, evidence: Evidence) -> NodeState:
     state = KEPT if node.as_before and not node.stuck else LOST
     return replace(
         node,
@@ -311,7 +312,7 @@ def _left_as_found(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     )
 
 
-def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+def _released(node: NodeState, evidence: Evidence) -> NodeState:
     others = str(evidence["drained_by_others"]) if evidence.get("drained_by_others") else ""
     if node.changed:
         return replace(

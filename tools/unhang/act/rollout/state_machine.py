@@ -20,6 +20,7 @@ from unhang.act.rollout.steps import (
     SILENT,
     WAIT,
     WAITS,
+    Evidence,
     Order,
     StepResult,
     Target,
@@ -183,12 +184,12 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
 }
 
 
-def needs_boot_id(step: str, evidence: Mapping[str, Any]) -> bool:
+def needs_boot_id(step: str, evidence: Evidence) -> bool:
     """Whether the boot in which a step has ended is still to be read for its evidence."""
     return "boot_id" not in evidence and "boot_id" in NEEDED.get(step, {})
 
 
-def _missing(order: Order, evidence: Mapping[str, Any]) -> str | None:
+def _missing(order: Order, evidence: Evidence) -> str | None:
     for name, kind in NEEDED.get(order.step, {}).items():
         if type(evidence.get(name)) is not kind:
             return (
@@ -198,7 +199,7 @@ def _missing(order: Order, evidence: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _booted_since(order: Order, evidence: Mapping[str, Any]) -> str | None:
+def _booted_since(order: Order, evidence: Evidence) -> str | None:
     if order.boot_id in (None, evidence["boot_id"]):
         return None
     return (
@@ -207,7 +208,7 @@ def _booted_since(order: Order, evidence: Mapping[str, Any]) -> str | None:
     )
 
 
-def _drained(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+def _drained(order: Order, evidence: Evidence, target: Target) -> str | None:
     return _no_jobs(order, evidence, target) or (
         None
         if evidence["drained"]
@@ -218,18 +219,18 @@ def _drained(order: Order, evidence: Mapping[str, Any], target: Target) -> str |
     )
 
 
-def _no_jobs(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+def _no_jobs(order: Order, evidence: Evidence, target: Target) -> str | None:
     if not evidence.get("jobs"):
         return None
     until = f" by {evidence['until']}" if evidence.get("until") else ""
     return f"expected no jobs on the node{until}, found {_jobs_of(evidence)}"
 
 
-def _jobs_of(evidence: Mapping[str, Any]) -> str:
+def _jobs_of(evidence: Evidence) -> str:
     return ", ".join(map(str, evidence["jobs"]))
 
 
-def _booted(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+def _booted(order: Order, evidence: Evidence, target: Target) -> str | None:
     if evidence["boot_id"] == order.boot_id:
         return (
             f"expected another boot than {order.boot_id}, found the same: the node did not reboot"
@@ -244,7 +245,7 @@ def _booted(order: Order, evidence: Mapping[str, Any], target: Target) -> str | 
     return f"expected after the reboot {'; '.join(wrong)}" if wrong else None
 
 
-def _healthy(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+def _healthy(order: Order, evidence: Evidence, target: Target) -> str | None:
     if evidence["boot_id"] != order.boot_id:
         return (
             f"expected the boot {order.boot_id} all along, found {evidence['boot_id']}: the node"
@@ -259,7 +260,7 @@ def _healthy(order: Order, evidence: Mapping[str, Any], target: Target) -> str |
     )
 
 
-def _released(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+def _released(order: Order, evidence: Evidence, target: Target) -> str | None:
     if order.boot_id not in (None, evidence.get("boot_id")):
         return (
             f"expected the boot {order.boot_id} in which the node was proved, found"

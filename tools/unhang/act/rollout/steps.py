@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# What the node of a step answered, as the journal keeps it; each step has keys of its own.
+Evidence = Mapping[str, Any]
 # In the order of the playbook, which runs each once: a node's next step always comes after the ones
 # that it has done.
 STEPS = (
@@ -97,7 +99,7 @@ class StepResult:
     has a higher token); evidence: observed values."""
 
     status: str
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,4 +112,4 @@ class Entry:
     step: str
     status: str
     token: int = 0
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=dict)

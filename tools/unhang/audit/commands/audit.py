@@ -6,11 +6,14 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from pathlib import Path
 
-from unhang.audit.commands import judge
-from unhang.audit.commands.audit_ways import WAYS, read_nodes
-from unhang.audit.commands.judging_options import add_judging_options, check_judging_options
+from unhang.audit.commands.audit_ways import WAYS, ReadOptions, folder_of, read_nodes
+from unhang.audit.commands.judge import judge_run
+from unhang.audit.commands.judging_options import (
+    JudgingOptions,
+    add_judging_options,
+    check_judging_options,
+)
 from unhang.audit.commands.run_news import report_run
 from unhang.audit.ways.run_deadline import DEADLINE_S
 from unhang.core import project
@@ -20,10 +23,13 @@ from unhang.core.commands.common_options import (
     add_inventory,
     add_out,
     add_repeatable,
+    add_value,
 )
+from unhang.core.commands.hooks import Hooks
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
-from unhang.core.run.handed_over import handed_over
+from unhang.core.run.handed_over import HandedOver
 
 LONGEST_DEADLINE_S = 366 * 86400.0
 
@@ -57,13 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cut the nodes that have not answered after this time, name them and judge the others"
         f" (default: {DEADLINE_S:g})"
     )
-    parser.add_argument(
-        "--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help=deadline
-    )
-    parser.add_argument(
+    add_value(parser, "--deadline", "SECONDS", deadline, float, DEADLINE_S)
+    add_value(
+        parser,
         "--slurm-job",
-        metavar="ID",
-        help="--via slurm: the nodes of this running job (default: $SLURM_JOB_ID, else idle nodes)",
+        "ID",
+        "--via slurm: the nodes of this running job (default: $SLURM_JOB_ID, else idle nodes)",
     )
     add_repeatable(parser, "--slurm-partition", "NAME", "--via slurm: only nodes of this partition")
     parser.add_argument(
@@ -82,76 +87,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(parser, EXAMPLES)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     """0 nothing found, 1 findings, 2 the command failed."""
+    reading, judging = ReadOptions.of(arguments), JudgingOptions.of(arguments)
+    hooks, folder = Hooks.of(arguments), None
     try:
-        _check_arguments(arguments)
-        check_judging_options(arguments)
-        folder, is_whole = read_nodes(arguments)
+        _check_reading(reading)
+        check_judging_options(judging, hooks)
+        folder = folder_of(reading)
+        is_whole = read_nodes(reading, folder)
     except KeyboardInterrupt:
-        if "folder" in arguments and (arguments.folder / "run.json").is_file():
+        if folder and not reading.go_on and (folder / "run.json").is_file():
             raise
         raise UserError("stopped by hand, before a node was asked; nothing was read") from None
     if run_folder.read_run(folder).document.get("finished") is None:
         # the callback unhang_run has printed the reason, and how to judge the nodes that were read
         return 2
-    code = judge_new_run(folder, arguments)
-    return code if is_whole else 2
-
-
-def judge_new_run(folder: Path, arguments: argparse.Namespace) -> int:
-    """Judges a run that was just read, shows it and reports its news: the exit code of `unhang
-    judge`."""
     try:
-        code = judge.run(_judge_arguments(as_typed(folder), arguments))
+        # this policy was the run's own, so the findings are too
+        code = judge_run(folder, as_typed(folder), judging, given, today_or(None))
     except KeyboardInterrupt:
         raise UserError(
             "stopped by hand; every node was asked; judge what was seen with:"
             f" {project.program_as_typed()} judge {as_typed(folder)}"
         ) from None
-    report_run(folder, arguments)
-    return code
+    report_run(folder, hooks, judging.fail_on)
+    return code if is_whole else 2
 
 
-def _check_arguments(arguments: argparse.Namespace) -> None:
+def _check_reading(options: ReadOptions) -> None:
     """Raises UserError for hosts in the place of Ansible's options, and for an impossible number of
     forks."""
-    if arguments.via != "files" and arguments.ansible and not arguments.ansible[0].startswith("-"):
-        found = arguments.ansible[0]
+    if options.via != "files" and options.ansible and not options.ansible[0].startswith("-"):
+        found = options.ansible[0]
         raise UserError(
             f"expected options of ansible-playbook behind --, found {found!r}; hosts are named with"
             " --limit, inventories with --inventory"
         )
-    if arguments.forks is not None and arguments.forks < 1:
-        raise UserError(f"--forks: expected a number of nodes from 1 on, found {arguments.forks}")
-    if not 0 < arguments.deadline < LONGEST_DEADLINE_S:
+    if options.forks is not None and options.forks < 1:
+        raise UserError(f"--forks: expected a number of nodes from 1 on, found {options.forks}")
+    if not 0 < options.deadline < LONGEST_DEADLINE_S:
         raise UserError(
-            f"--deadline: expected seconds from more than 0 to a year, found {arguments.deadline:g}"
+            f"--deadline: expected seconds from more than 0 to a year, found {options.deadline:g}"
         )
-    named = [name for name in ("slurm_job", "slurm_partition") if vars(arguments)[name]]
-    if len(named) > 1 or (named and arguments.via != "slurm"):
+    given = {"slurm-job": options.slurm_job, "slurm-partition": options.slurm_partition}
+    named = [name for name, value in given.items() if value]
+    if len(named) > 1 or (named and options.via != "slurm"):
         raise UserError(
             "expected --slurm-job or --slurm-partition, with --via slurm, found"
-            f" --{' and --'.join(named).replace('_', '-')} with --via {arguments.via}"
+            f" --{' and --'.join(named)} with --via {options.via}"
         )
-    if arguments.via != "files" and arguments.inventory and shutil.which("ssh") is None:
+    if options.via != "files" and options.inventory and shutil.which("ssh") is None:
         sys.stderr.write(
             "unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be"
             " read (openssh-client has it)\n"
         )
-
-
-def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namespace:
-    """The options of `unhang judge` for this run: the options that both commands have. The findings
-    are the run's own, with any policy."""
-    parser = argparse.ArgumentParser(prog="unhang judge")
-    judge.add_arguments(parser)
-    given = parser.parse_args([run])
-    shared = {
-        name: value
-        for name, value in vars(arguments).items()
-        if name in vars(given) and name != "out" and value is not None
-    }
-    return argparse.Namespace(
-        **{**vars(given), **shared, "is_record": True, "handed_over": handed_over(arguments)}
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -13,12 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import msgspec
+
 from unhang.audit.commands.arrived_lines import say_arrived
 from unhang.audit.ways.arrivals import Arrived, write_arrivals
 from unhang.audit.ways.documents import Arrival
 from unhang.audit.ways.files import arrivals_of, check_source, limits
 from unhang.audit.ways.opening import PLAYBOOK, InventoryHost, close_run, drop_run, open_run
-from unhang.audit.ways.run_deadline import close_at_deadline, play_stopped_at, report_cut
+from unhang.audit.ways.run_deadline import (
+    DEADLINE_S,
+    close_at_deadline,
+    play_stopped_at,
+    report_cut,
+)
 from unhang.audit.ways.ssh_reach import given_options, reach_of, refusals
 from unhang.core import project
 from unhang.core.ansible import ansible_env, packed_pynvml, run_files
@@ -35,6 +41,7 @@ from unhang.core.ansible.playbook_command import (
     why_no_run,
 )
 from unhang.core.commands.counted_nodes import counting
+from unhang.core.commands.options import Options
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run import run_folder
@@ -51,68 +58,84 @@ LONGEST_NODES = 120
 NO_DOCUMENT = "no document of this node came"
 
 
-def read_nodes(arguments: argparse.Namespace) -> tuple[Path, bool]:
-    """The run folder, and whether all that came could be read. Raises UserError if there is no
-    run."""
+class ReadOptions(Options, frozen=True):
+    """Which nodes are read, and how. via: one of WAYS; go_on: a run that lacks nodes; out: the
+    parent of run folders; ansible: for ansible-playbook, or what --via files reads."""
+
+    inventory: list[str] | None
+    limit: str | None = None
+    via: str = "ansible"
+    forks: int | None = None
+    deadline: float = DEADLINE_S
+    slurm_job: str | None = None
+    slurm_partition: Sequence[str] = ()
+    go_on: str | None = None
+    out: str | None = None
+    ansible: Sequence[str] = ()
+
+
+def read_nodes(options: ReadOptions, folder: Path) -> bool:
+    """Reads them into the run folder of folder_of(); whether all that came could be read. Raises
+    UserError if there is no run."""
     home = project.find_project()
-    if arguments.via == "files":
-        return _read_files(arguments, home)
-    if arguments.via == "slurm":
-        return _read_by_srun(arguments, home), True
+    if options.via == "files":
+        return _read_files(options, home, folder)
+    if options.via == "slurm":
+        _read_by_srun(options, home, folder)
     # this machine
-    if arguments.via == "ansible" or (
-        arguments.via == "auto" and not arguments.inventory and not arguments.go_on
+    elif options.via == "ansible" or (
+        options.via == "auto" and not options.inventory and not options.go_on
     ):
-        return _read_by_ansible(arguments, home), True
-    return (
-        _read_few_by_ansible(arguments, home) if arguments.via == "auto" else None
-    ) or _read_by_ssh(arguments, home), True
+        _read_by_ansible(options, home, folder)
+    elif options.via != "auto" or not _read_few_by_ansible(options, home, folder):
+        _read_by_ssh(options, home, folder)
+    return True
 
 
-def _read_few_by_ansible(arguments: argparse.Namespace, home: Path) -> Path | None:
+def _read_few_by_ansible(options: ReadOptions, home: Path, folder: Path) -> bool:
     """Ansible counts the hosts when it starts, and reads them if they are few: a small audit pays
-    nothing for the choice. None if they are many."""
+    nothing for the choice. False if they are many."""
     try:
-        folder = _read_by_ansible(
-            arguments,
+        _read_by_ansible(
+            options,
             home,
+            folder,
             {FEW_ENV: str(MANY), "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"},
             "audit_few.yml",
         )
     except _ManyHosts:
-        return None
+        return False
     hosts = counted(len(run_folder.read_run(folder).hosts), "host")
     sys.stderr.write(f"unhang: read by --via ansible: {hosts}, {MANY} or fewer\n")
-    return folder
+    return True
 
 
 class _ManyHosts(Exception):
     """Ansible has asked none of them."""
 
 
-def _read_by_ssh(arguments: argparse.Namespace, home: Path) -> Path:
+def _read_by_ssh(options: ReadOptions, home: Path, folder: Path) -> None:
     """By ClusterShell; `auto` goes on with Ansible where ssh alone does not reach all hosts."""
     # ClusterShell's tasks take 0.1 s to import
     from unhang.audit.ways.clush import FANOUT, Asked, read_by_ssh
     from unhang.audit.ways.gateways import routes_of, topology_file
 
-    folder = folder_of(arguments)
-    hosts = opened(arguments, home, folder, arguments.ansible)
-    given = given_options(options_of(arguments, folder))
-    refused = refusals(hosts, given, arguments.ansible)
-    if refused and arguments.via == "clush":
-        give_up(arguments, folder, hosts)
+    hosts = opened(options, home, folder, options.ansible)
+    given = given_options(options_of(options, folder))
+    refused = refusals(hosts, given, options.ansible)
+    if refused and options.via == "clush":
+        give_up(options, folder, hosts)
         raise UserError(
             f"--via clush: expected hosts that ssh reaches alone, found {'; '.join(refused[:3])};"
             " use --via ansible"
         )
     if refused:
         sys.stderr.write(f"unhang: read by --via ansible: {refused[0]}\n")
-        arguments.go_on = str(folder)
-        return _read_by_ansible(arguments, home)
-    why = f"plain ssh, more than {MANY} hosts" if arguments.via == "auto" else "as asked"
-    fanout, place = arguments.forks or FANOUT, topology_file()
-    with _asking(arguments, folder, hosts):
+        _read_by_ansible(msgspec.structs.replace(options, go_on=str(folder)), home, folder)
+        return
+    why = f"plain ssh, more than {MANY} hosts" if options.via == "auto" else "as asked"
+    fanout, place = options.forks or FANOUT, topology_file()
+    with _asking(options, folder, hosts):
         routes = routes_of(place, [host.name for host in hosts]) if place else {}
         through = f", {len(routes)} of them through gateways of {place}" if routes else ""
         sys.stderr.write(
@@ -120,29 +143,29 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path) -> Path:
             f" time{through}\n"
         )
         sys.stderr.flush()
-        asked = Asked(hosts, given, routes, fanout, arguments.deadline)
+        asked = Asked(hosts, given, routes, fanout, options.deadline)
         cut = read_by_ssh(folder, asked, read_collector(home))
-    report_cut(folder, cut, arguments.deadline)
-    return folder
+    report_cut(folder, cut, options.deadline)
 
 
-def _read_by_srun(arguments: argparse.Namespace, home: Path) -> Path:
+def _read_by_srun(options: ReadOptions, home: Path, folder: Path) -> None:
     """The nodes of a job or the idle ones, by Slurm's own list where there is no inventory."""
     from unhang.audit.ways.slurm import read_by_srun
     from unhang.audit.ways.slurm_nodes import nodes_of
 
-    partitions = arguments.slurm_partition
-    job = arguments.slurm_job or ("" if partitions else os.environ.get("SLURM_JOB_ID", ""))
-    if not arguments.go_on:
-        arguments.inventory = arguments.inventory or [str(home / "inventory" / "slurm")]
-        if (job or partitions) and not arguments.limit:
-            arguments.limit = ",".join(nodes_of(job, partitions))
-    folder = folder_of(arguments)
-    hosts = opened(arguments, home, folder, arguments.ansible)
-    given = given_options(options_of(arguments, folder))
-    with _asking(arguments, folder, hosts):
+    partitions = options.slurm_partition
+    job = options.slurm_job or ("" if partitions else os.environ.get("SLURM_JOB_ID", ""))
+    if not options.go_on:
+        limit = options.limit
+        if (job or partitions) and not limit:
+            limit = ",".join(nodes_of(job, partitions))
+        inventory = options.inventory or [str(home / "inventory" / "slurm")]
+        options = msgspec.structs.replace(options, inventory=inventory, limit=limit)
+    hosts = opened(options, home, folder, options.ansible)
+    given = given_options(options_of(options, folder))
+    with _asking(options, folder, hosts):
         becoming = [host for host in hosts if reach_of(host, given).become]
-        if refused := refusals(becoming, given, arguments.ansible):
+        if refused := refusals(becoming, given, options.ansible):
             raise UserError(
                 "--via slurm: expected `sudo -n` as the way to root, found"
                 f" {'; '.join(refused[:3])}; use --via ansible"
@@ -150,19 +173,16 @@ def _read_by_srun(arguments: argparse.Namespace, home: Path) -> Path:
         where = f"job {job}" if job else "a job on idle nodes"
         sys.stderr.write(f"unhang: read by srun in {where}: {counted(len(hosts), 'host')}\n")
         arrived, unread = read_by_srun(
-            folder, hosts, given, read_collector(home), arguments.deadline, job, partitions
+            folder, hosts, given, read_collector(home), options.deadline, job, partitions
         )
     say_arrived(arrived)
     for reason in dict.fromkeys(unread.values()):
         names = fold_hosts([name for name, why in unread.items() if why == reason])
         sys.stderr.write(f"unhang: {shortened(names, LONGEST_NODES)} not read: {reason}\n")
-    return folder
 
 
 @contextmanager
-def _asking(
-    arguments: argparse.Namespace, folder: Path, hosts: Sequence[InventoryHost]
-) -> Iterator[None]:
+def _asking(options: ReadOptions, folder: Path, hosts: Sequence[InventoryHost]) -> Iterator[None]:
     """While nodes are read; closes the run at the end."""
     try:
         with counting(folder):
@@ -170,44 +190,45 @@ def _asking(
     except KeyboardInterrupt:
         raise UserError(stopped(folder)) from None
     except UserError:  # a value of the inventory that is none
-        give_up(arguments, folder, hosts)
+        give_up(options, folder, hosts)
         raise
     close_run(folder, hosts, run_files.NOT_ANSWERED)
 
 
-def options_of(arguments: argparse.Namespace, folder: Path) -> list[str]:
+def options_of(options: ReadOptions, folder: Path) -> list[str]:
     """Of ansible-playbook: those that this command's run was made with; of a run that it goes on
     with and that was not made here, those that were typed."""
-    if not arguments.go_on:
+    if not options.go_on:
         return [str(one) for one in run_folder.read_run(folder).document.get("options") or []]
-    return own_options(folder) if is_own(folder) else list(arguments.ansible)
+    return own_options(folder) if is_own(folder) else list(options.ansible)
 
 
-def give_up(arguments: argparse.Namespace, folder: Path, hosts: Sequence[InventoryHost]) -> None:
+def give_up(options: ReadOptions, folder: Path, hosts: Sequence[InventoryHost]) -> None:
     """Leaves no run of which no node was asked, and an earlier one as it was."""
-    if arguments.go_on:
+    if options.go_on:
         close_run(folder, hosts, run_files.NOT_ASKED)
     else:
         drop_run(folder)
 
 
 def _read_by_ansible(
-    arguments: argparse.Namespace,
+    options: ReadOptions,
     home: Path,
+    folder: Path,
     counting_few: Mapping[str, str] | None = None,
     playbook: str = "audit.yml",
-) -> Path:
+) -> None:
     packed_pynvml.link_pynvml(home)
-    folder, more = folder_of(arguments), {**(counting_few or {}), **_going_on(arguments)}
+    more = {**(counting_few or {}), **_going_on(options)}
     with (
-        _command(arguments, home, playbook, arguments.ansible) as command,
-        play_stopped_at(arguments.deadline) as is_over,
+        _command(options, home, folder, playbook, options.ansible) as command,
+        play_stopped_at(options.deadline) as is_over,
         counting(folder),
     ):
         played = ask_the_rest(
             play_into(command, home, folder, more=more), command, home, folder, more
         )
-    if not arguments.go_on:
+    if not options.go_on:
         mark_as_own(folder)
     if not played.stopped and FOUND_MANY in played.output:
         raise _ManyHosts
@@ -220,33 +241,31 @@ def _read_by_ansible(
         sys.stderr.write(
             "".join(f"{line}\n" for line in played.output.splitlines() if GO_ON not in line)
         )
-        report_cut(folder, close_at_deadline(folder, arguments.deadline), arguments.deadline)
-        return folder
+        report_cut(folder, close_at_deadline(folder, options.deadline), options.deadline)
+        return
     if is_over():
         raise UserError(
-            f"the deadline of the run, {arguments.deadline:g} s, passed before a node was asked"
+            f"the deadline of the run, {options.deadline:g} s, passed before a node was asked"
         )
-    _check_played(played, folder, arguments)
-    return folder
+    _check_played(played, folder, options)
 
 
-def _read_files(arguments: argparse.Namespace, home: Path) -> tuple[Path, bool]:
-    if not arguments.ansible:
+def _read_files(options: ReadOptions, home: Path, folder: Path) -> bool:
+    if not options.ansible:
         raise UserError(
             "--via files: expected a folder, a tar, files or - for standard input, found none"
         )
-    for source in arguments.ansible:
+    for source in options.ansible:
         check_source(source)
-    folder, now = folder_of(arguments), run_folder.utc_now()
-    together = limits()
-    times = {source: _started(source) or now for source in arguments.ansible}
+    together, now = limits(), run_folder.utc_now()
+    times = {source: _started(source) or now for source in options.ansible}
     arrivals = (
         (times[source], arrival)
-        for source in arguments.ansible
+        for source in options.ansible
         for arrival in arrivals_of(source, together)
     )
-    if arguments.inventory or arguments.go_on:
-        hosts = opened(arguments, home, folder, [])
+    if options.inventory or options.go_on:
+        hosts = opened(options, home, folder, [])
         try:
             with _stopped_by_signals():
                 arrived = write_arrivals(
@@ -259,7 +278,7 @@ def _read_files(arguments: argparse.Namespace, home: Path) -> tuple[Path, bool]:
         arrived = _write_run(folder, arrivals, now)
         mark_as_own(folder)
     say_arrived(arrived)
-    return folder, not arrived.faults
+    return not arrived.faults
 
 
 def _started(source: str) -> str:
@@ -317,20 +336,20 @@ def _stopped_by_signals() -> Iterator[None]:
 
 
 def opened(
-    arguments: argparse.Namespace,
+    options: ReadOptions,
     home: Path,
     folder: Path,
     more_arguments: Sequence[str],
 ) -> list[InventoryHost]:
     """The hosts of the inventory that are to be read, in a run that was opened for them. Raises
     UserError if there is no run."""
-    with _command(arguments, home, PLAYBOOK, more_arguments) as command:
-        played, hosts = open_run(command, home, folder, _going_on(arguments))
-    if not arguments.go_on:
+    with _command(options, home, folder, PLAYBOOK, more_arguments) as command:
+        played, hosts = open_run(command, home, folder, _going_on(options))
+    if not options.go_on:
         mark_as_own(folder)
-    _check_played(played, folder, arguments)
+    _check_played(played, folder, options)
     if not hosts:
-        raise UserError(why_no_run(played.output, arguments.inventory, arguments.limit))
+        raise UserError(why_no_run(played.output, options.inventory, options.limit))
     return hosts
 
 
@@ -346,36 +365,36 @@ def stopped(folder: Path) -> str:
 
 @contextmanager
 def _command(
-    arguments: argparse.Namespace, home: Path, playbook: str, more: Sequence[str]
+    options: ReadOptions, home: Path, folder: Path, playbook: str, more: Sequence[str]
 ) -> Iterator[list[str]]:
     """ansible-playbook's command line. A run that is gone on with has its own inventory and
     options, unless others are given."""
-    inventories, limit, options = arguments.inventory, arguments.limit, list(more)
+    inventories, words = options.inventory, list(more)
     with ExitStack() as stack:
         command = [
             ansible_env.ansible_program("ansible-playbook"),
             str(home / "playbooks" / playbook),
         ]
-        if arguments.go_on:
-            run = run_folder.read_run(folder_of(arguments))
+        if options.go_on:
+            run = run_folder.read_run(folder)
             inventories = inventories or own_inventories(run.folder)
             if not inventories:
                 found = f"found one of documents alone at {as_typed(run.folder)}; give --inventory"
                 raise UserError(f"--continue: expected a run of an inventory, {found}")
-            options = [*own_options(run.folder), *options]
+            words = [*own_options(run.folder), *words]
             listing = stack.enter_context(
                 tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8")
             )
             listing.write(f"~^(?:{'|'.join(map(re.escape, unread_hosts(run)))})$\n")
             listing.flush()
-            words = ["--limit", "@" + listing.name]
+            limit = ["--limit", "@" + listing.name]
         else:
-            words = stack.enter_context(limit_arguments(limit))
+            limit = stack.enter_context(limit_arguments(options.limit))
         command += [
             word for inventory in inventories_of(inventories, home) for word in ("-i", inventory)
-        ] + words
-        command += ["--forks", str(arguments.forks)] if arguments.forks else []
-        yield command + options
+        ] + limit
+        command += ["--forks", str(options.forks)] if options.forks else []
+        yield command + words
 
 
 def unread_hosts(run: run_folder.Run) -> list[str]:
@@ -393,21 +412,19 @@ def unread_hosts(run: run_folder.Run) -> list[str]:
     return unread
 
 
-def folder_of(arguments: argparse.Namespace) -> Path:
+def folder_of(options: ReadOptions) -> Path:
     """The run to go on with, or the path of a new one."""
-    if arguments.go_on:
-        return run_folder.find_run(arguments.go_on)
-    if "folder" not in arguments:
-        runs = Path(arguments.out) if arguments.out else run_folder.runs_folder()
-        arguments.folder = runs.absolute() / run_folder.new_run_id()
-    return Path(arguments.folder)
+    if options.go_on:
+        return run_folder.find_run(options.go_on)
+    runs = Path(options.out) if options.out else run_folder.runs_folder()
+    return runs.absolute() / run_folder.new_run_id()
 
 
-def _going_on(arguments: argparse.Namespace) -> dict[str, str]:
-    return {run_files.GO_ON_ENV: "1"} if arguments.go_on else {}
+def _going_on(options: ReadOptions) -> dict[str, str]:
+    return {run_files.GO_ON_ENV: "1"} if options.go_on else {}
 
 
-def _check_played(played: Played, folder: Path, arguments: argparse.Namespace) -> None:
+def _check_played(played: Played, folder: Path, options: ReadOptions) -> None:
     """Prints what Ansible printed. Raises UserError if there is no run, or if it was ended
     early."""
     if played.stopped or played.code < 0:
@@ -426,5 +443,5 @@ def _check_played(played: Played, folder: Path, arguments: argparse.Namespace) -
             reason if was_read else f"{reason.partition(f'; {GO_ON}')[0]}; nothing was read"
         )
     if not (folder / "run.json").is_file():
-        raise UserError(why_no_run(played.output, arguments.inventory, arguments.limit))
+        raise UserError(why_no_run(played.output, options.inventory, options.limit))
     sys.stderr.write(played.output)

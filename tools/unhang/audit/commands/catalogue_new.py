@@ -17,7 +17,11 @@ from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
 from unhang.audit.rules.values import printable
 from unhang.core.catalogue.rule_files import row_ids
-from unhang.core.commands.common_options import add_examples, add_rules
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_rules,
+    add_value,
+)
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, run_limited
 from unhang.core.schemas.shapes import Shape
@@ -41,19 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="true means a finding, for example 'limits.numa_balancing and gpus.count > 1'",
     )
-    parser.add_argument(
-        "--applies", metavar="EXPRESSION", help="the nodes that the rule applies to"
-    )
-    parser.add_argument(
+    add_value(parser, "--applies", "EXPRESSION", "the nodes that the rule applies to")
+    add_value(
+        parser,
         "--for-each",
-        metavar="LIST",
-        help="a list in the facts; the rule judges each element as item, for example gpus.devices",
+        "LIST",
+        "a list in the facts; the rule judges each element as item, for example gpus.devices",
     )
     healthy = (
         "facts of a healthy node (unhang collect, or nodes/HOST.json of a run); each example"
         " changes one of them"
     )
-    parser.add_argument("--healthy", metavar="FILE", help=healthy)
+    add_value(parser, "--healthy", "FILE", healthy)
     parser.add_argument(
         "--severity",
         choices=SEVERITIES,

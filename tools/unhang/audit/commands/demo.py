@@ -15,6 +15,7 @@ from unhang.core import project
 from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
+from unhang.core.run.handed_over import HandedOver
 
 EXAMPLES = """\
   unhang demo                      the first screen of 23 recorded nodes; nothing of this machine is read
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(parser, EXAMPLES)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     """As of `unhang audit`. Raises UserError."""
     if arguments.inventory:
         raise UserError(
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.via == "auto":
         arguments.via = "ansible"  # there is nothing to choose, and no line about it
     arguments.inventory = [str(recorded_fleet(project.find_project()))]
-    return audit.run(arguments)
+    return audit.run(arguments, given)
 
 
 def recorded_fleet(home: Path) -> Path:

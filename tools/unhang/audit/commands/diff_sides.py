@@ -15,32 +15,43 @@ from unhang.audit.compare.rendering import (
     without_secrets_in,
 )
 from unhang.audit.compare.sides import read_side
-from unhang.core.commands.common_options import add_repeatable
+from unhang.core.commands.common_options import (
+    add_repeatable,
+    add_value,
+)
+from unhang.core.commands.options import Options
 from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 
 LAUNCHES = ("login", "ssh", "systemd", "slurm", "container")
-# options that only a comparison of two runs has
-OF_RUNS = ("since", "host", "rule", "severity", "webhook", "hook")
 
 
 def add_side_arguments(parser: argparse.ArgumentParser) -> None:
     sides = parser.add_argument_group(
         "two groups, nodes, files or environments instead of two runs"
     )
-    sides.add_argument(
-        "--run", metavar="RUN", help="the run that contains the groups and nodes (default: latest)"
-    )
+    add_value(sides, "--run", "RUN", "the run that contains the groups and nodes (default: latest)")
     add_repeatable(sides, "--fact", "FACT", "only these: driver, 'nccl.settings*'; repeatable")
     launch = f"how the job of the environment file starts: {', '.join(LAUNCHES)} (default: slurm)"
     sides.add_argument("--launch", choices=LAUNCHES, metavar="HOW", help=launch)
 
 
-def are_sides(arguments: argparse.Namespace) -> bool:
-    """Whether what is compared are two sides, and not two runs."""
-    if arguments.run or arguments.fact or arguments.launch:
-        return True
-    return len(arguments.sides) == 2 and not all(map(_is_run, arguments.sides))
+class SideOptions(Options, frozen=True):
+    """sides: as they were typed; run, fact, launch: of add_side_arguments."""
+
+    sides: list[str]
+    run: str | None
+    fact: list[str]
+    launch: str | None
+    format: str
+    quiet: bool
+
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether what is compared are two sides, and not two runs."""
+        return bool(self.run or self.fact or self.launch) or (
+            len(self.sides) == 2 and not all(map(_is_run, self.sides))
+        )
 
 
 def _is_run(named: str) -> bool:
@@ -52,20 +63,17 @@ def _is_run(named: str) -> bool:
     )
 
 
-def show_sides(arguments: argparse.Namespace) -> int:
+def show_sides(options: SideOptions) -> int:
     """0 nothing differs, 1 something does. Raises UserError."""
-    if len(arguments.sides) != 2:
-        raise UserError(f"expected two groups, nodes, files or runs, found {len(arguments.sides)}")
-    if wrong := [name for name in OF_RUNS if getattr(arguments, name)]:
-        raise UserError(
-            f"--{wrong[0]}: expected two runs beside it, found"
-            f" {' and '.join(arguments.sides)[:200]}"
-        )
-    run = arguments.run or "latest"
-    first, second = (read_side(one, run) for one in arguments.sides)
-    facts = [one.strip() for given in arguments.fact for one in given.split(",") if one.strip()]
-    found = compare(first, second, arguments.launch or "slurm", facts)
+    if len(options.sides) != 2:
+        raise UserError(f"expected two groups, nodes, files or runs, found {len(options.sides)}")
+    run = options.run or "latest"
+    first, second = (read_side(one, run) for one in options.sides)
+    facts = [one.strip() for given in options.fact for one in given.split(",") if one.strip()]
+    found = compare(first, second, options.launch or "slurm", facts)
     shown = without_secrets_in(found)
-    rows = flat_rows_of(shown) if arguments.format == "csv" else rows_of(shown)
-    show_rows(arguments, lambda width: render_comparison(shown, width), rows, COLUMNS)
+    rows = flat_rows_of(shown) if options.format == "csv" else rows_of(shown)
+    show_rows(
+        options.format, options.quiet, lambda width: render_comparison(shown, width), rows, COLUMNS
+    )
     return int(bool(found.differences))

@@ -19,6 +19,7 @@ from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import OWNERS
 from unhang.core.commands.common_options import add_repeatable
+from unhang.core.commands.options import Options
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import irregular
@@ -54,24 +55,29 @@ def add_filters(
     add_repeatable(group, "--owner", "OWNER", f"only what these people act on: {', '.join(OWNERS)}")
 
 
-def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> None:
+class Filters(Options, frozen=True):
+    """The options, each with its values as they were typed."""
+
+    host: list[str]
+    group: list[str]
+    rule: list[str]
+    severity: list[str]
+    owner: list[str]
+
+
+def typed(filters: Filters) -> list[tuple[str, str]]:
+    """(option, value) of each that was typed."""
+    given = filters.host, filters.group, filters.rule, filters.severity, filters.owner
+    return [(name, value) for name, those in zip(OPTIONS, given, strict=True) for value in those]
+
+
+def check_filters(filters: Filters, rules: Sequence[Path] = ()) -> None:
     """Checks of the filters that need no run. rules: folders of further rules. Raises UserError.
     Hosts and groups are checked later, because they are known only with the run."""
-    for one in arguments.host:
-        named_hosts(one)
-    _check(
-        "--severity",
-        [part for one in arguments.severity for part in _split("severity", one)],
-        SEVERITIES,
-        "a severity",
-    )
-    _check(
-        "--owner",
-        [part for one in arguments.owner for part in _split("owner", one)],
-        OWNERS,
-        "an owner",
-    )
-    if asked := [part for one in arguments.rule for part in _split("rule", one)]:
+    given = _values(filters)
+    _check("--severity", given["severity"], SEVERITIES, "a severity")
+    _check("--owner", given["owner"], OWNERS, "an owner")
+    if asked := given["rule"]:
         _check(
             "--rule",
             asked,
@@ -80,12 +86,10 @@ def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> 
         )
 
 
-def filtered(
-    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace
-) -> Mapping[str, Any]:
+def filtered(folder: Path, findings: Mapping[str, Any], filters: Filters) -> Mapping[str, Any]:
     """The findings that the options select. Raises UserError for an unknown host, group, rule or
     severity."""
-    asked = asked_filter(folder, findings, arguments)
+    asked = asked_filter(folder, findings, filters)
     if asked is None:
         return findings
     kept = narrowed(findings, asked)
@@ -104,14 +108,9 @@ def planned_setting(folder: Path, findings: Mapping[str, Any]) -> Setting:
     )
 
 
-def asked_filter(
-    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace
-) -> Filter | None:
+def asked_filter(folder: Path, findings: Mapping[str, Any], filters: Filters) -> Filter | None:
     """The filter of the options, None without any. Raises UserError as filtered does."""
-    given = {
-        name: [part for one in getattr(arguments, name) for part in _split(name, one)]
-        for name in OPTIONS
-    }
+    given = _values(filters)
     if not any(given.values()):
         return None
     known = [host for hosts in findings["node_verdicts"].values() for host in hosts]
@@ -124,11 +123,9 @@ def asked_filter(
     )
     _check("--severity", given["severity"], SEVERITIES, "a severity")
     _check("--owner", given["owner"], OWNERS, "an owner")
-    typed = " ".join(
-        f"--{name} {shlex.quote(value)}" for name in OPTIONS for value in getattr(arguments, name)
-    )
+    words = " ".join(f"--{name} {shlex.quote(value)}" for name, value in typed(filters))
     return Filter(
-        hosts, tuple(given["rule"]), tuple(given["severity"]), tuple(given["owner"]), typed
+        hosts, tuple(given["rule"]), tuple(given["severity"]), tuple(given["owner"]), words
     )
 
 
@@ -147,12 +144,16 @@ def named_hosts(given: str) -> Sequence[str]:
     return [host for line in lines for host in expand_limit(line)]
 
 
-def _split(name: str, given: str) -> Sequence[str]:
-    return (
-        named_hosts(given)
-        if name == "host"
-        else [part.strip() for part in given.split(",") if part.strip()]
-    )
+def _values(filters: Filters) -> dict[str, list[str]]:
+    """{option: its values}, one by one. Raises UserError for a file of hosts."""
+    found: dict[str, list[str]] = {name: [] for name in OPTIONS}
+    for name, given in typed(filters):
+        found[name] += (
+            named_hosts(given)
+            if name == "host"
+            else [part.strip() for part in given.split(",") if part.strip()]
+        )
+    return found
 
 
 def _hosts(given: Sequence[str], known: Sequence[str]) -> frozenset[str]:

@@ -21,9 +21,10 @@ from unhang.core.commands.common_options import (
     add_flag,
     add_format_option,
     add_quiet,
-    number_of,
+    add_value,
 )
 from unhang.core.commands.row_output import FORMATS, Row, show_rows
+from unhang.core.commands.typed_values import number_of
 from unhang.core.errors import UserError
 from unhang.core.run.findings import NODE_VERDICTS
 from unhang.core.run.run_folder import runs_folder
@@ -51,15 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of newest runs to read, 0 for all (default: %(default)s)",
     )
     add_flag(parser, "--prune", "list run folders that are old enough to remove")
-    parser.add_argument(
-        "--keep", type=number_of("run folders"), metavar="N", help="with --prune: keep the newest N"
-    )
-    parser.add_argument(
+    add_value(parser, "--keep", "N", "with --prune: keep the newest N", number_of("run folders"))
+    add_value(
+        parser,
         "--older-than",
-        metavar="TIME",
-        help="with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20",
+        "TIME",
+        "with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20",
     )
-    parser.add_argument("--apply", action="store_true", help="with --prune: remove them")
+    add_flag(parser, "--apply", "with --prune: remove them")
     add_format_option(parser, FORMATS)
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0; 2 when a run folder could not be removed. Raises UserError."""
     if arguments.prune:
-        return _prune(arguments)
+        return _prune(arguments.keep, arguments.older_than, arguments.apply, arguments.quiet)
     alone = {
         "--keep": arguments.keep, "--older-than": arguments.older_than, "--apply": arguments.apply
     }  # fmt: skip
@@ -77,9 +77,16 @@ def run(arguments: argparse.Namespace) -> int:
     runs = past_runs()[-arguments.newest :]
     if arguments.name is None:
         rows = [_row(one) for one in runs]
-        show_rows(arguments, lambda width: _listing(runs, width), rows, COLUMNS, lines_stay=True)
+        show_rows(
+            arguments.format,
+            arguments.quiet,
+            lambda width: _listing(runs, width),
+            rows,
+            COLUMNS,
+            lines_stay=True,
+        )
     else:
-        _show_events(arguments, runs)
+        _show_events(arguments.name, runs, arguments.format, arguments.quiet)
     return 0
 
 
@@ -103,9 +110,9 @@ def _listing(runs: Sequence[PastRun], width: int) -> list[str]:
     return shown if runs else [f"no judged run in {visible(str(runs_folder()), 400)}"]
 
 
-def _show_events(arguments: argparse.Namespace, runs: Sequence[PastRun]) -> None:
+def _show_events(name: str, runs: Sequence[PastRun], form: str, quiet: bool) -> None:
     """Raises UserError for a name that no run has."""
-    name, (hosts, rules) = arguments.name, names(runs)
+    hosts, rules = names(runs)
     if name in hosts:
         found = events_of_host(runs, name)
         about = f"in {counted(sum(name in one.hosts for one in runs), 'run')}"
@@ -120,28 +127,29 @@ def _show_events(arguments: argparse.Namespace, runs: Sequence[PastRun]) -> None
     rows: list[dict[str, Any]] = [asdict(one) for one in found]
     columns = tuple(field.name for field in fields(Event))
     show_rows(
-        arguments,
+        form,
+        quiet,
         lambda width: render_events(name, about, masked_fields(found), len(runs), width),
         rows,
         columns,
     )
 
 
-def _prune(arguments: argparse.Namespace) -> int:
-    if arguments.keep is None and arguments.older_than is None:
+def _prune(keep: int | None, older_than: str | None, applies: bool, quiet: bool) -> int:
+    if keep is None and older_than is None:
         raise UserError("--prune needs --keep N, --older-than TIME or both")
     now = datetime.datetime.now(datetime.UTC)
     before = (
-        moment_of(arguments.older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ")
-        if arguments.older_than
+        moment_of(older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ")
+        if older_than
         else None
     )
     found = runs_on_disk(runs_folder())
-    going = to_prune(found, arguments.keep, before)
-    lost = [one for one in going if arguments.apply and not _removed(one)]
-    if not arguments.quiet:
+    going = to_prune(found, keep, before)
+    lost = [one for one in going if applies and not _removed(one)]
+    if not quiet:
         sys.stdout.write("".join(f"{visible(str(one.folder), 4000)}\n" for one in going))
-    sys.stderr.write(f"unhang: {_summary(found, going, arguments.apply)}\n")
+    sys.stderr.write(f"unhang: {_summary(found, going, applies)}\n")
     return 2 if lost else 0
 
 

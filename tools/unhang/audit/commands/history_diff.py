@@ -9,7 +9,7 @@ import datetime
 import fnmatch
 from collections.abc import Sequence
 
-from unhang.audit.commands.diff_sides import add_side_arguments, are_sides, show_sides
+from unhang.audit.commands.diff_sides import SideOptions, add_side_arguments, show_sides
 from unhang.audit.commands.fail_on import add_fail_on
 from unhang.audit.commands.run_news import tell
 from unhang.audit.history.changes import CHANGED, NEW, Changes, changes_between
@@ -22,8 +22,9 @@ from unhang.core.commands.common_options import (
     add_format_option,
     add_quiet,
     add_repeatable,
+    add_value,
 )
-from unhang.core.commands.hooks import add_hooks, check_hooks
+from unhang.core.commands.hooks import Hooks, add_hooks, check_hooks
 from unhang.core.commands.row_output import FORMATS, Row, show_rows
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
@@ -55,10 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         help=f"{sides}file of unhang collect, file of what env printed",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--since",
-        metavar="TIME",
-        help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)",
+        "TIME",
+        "the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)",
     )
     add_repeatable(parser, "--host", "HOSTS", "only these nodes: gpu001, gpu[001-016], 'gpu*'")
     add_repeatable(
@@ -78,52 +80,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs: 0 if no finding at or above --fail-on is new, else 1. Other sides: 0 if nothing
     differs, else 1. Raises UserError."""
-    if are_sides(arguments):
-        return show_sides(arguments)
-    check_hooks(arguments)
-    before, now = _runs(arguments)
-    changes = narrowed(changes_between(before, now), arguments)
+    hooks, sides = Hooks.of(arguments), SideOptions.of(arguments)
+    if sides.are_asked_for:
+        of_runs = {
+            "since": arguments.since,
+            "host": arguments.host,
+            "rule": arguments.rule,
+            "severity": arguments.severity,
+            "webhook": hooks.webhook,
+            "hook": hooks.hook,
+        }
+        if wrong := [name for name, given in of_runs.items() if given]:
+            raise UserError(
+                f"--{wrong[0]}: expected two runs beside it, found"
+                f" {' and '.join(sides.sides)[:200]}"
+            )
+        return show_sides(sides)
+    check_hooks(hooks)
+    before, now = _runs(sides.sides, arguments.since)
+    changes = narrowed(
+        changes_between(before, now), arguments.host, arguments.rule, arguments.severity
+    )
     shown: Changes = masked_fields(changes)
     program = project.program_as_typed()
     show_rows(
-        arguments,
+        arguments.format,
+        arguments.quiet,
         lambda width: render_changes(before, now, shown, program, width),
         rows_of(changes),
         COLUMNS,
     )
-    tell(before, now, changes.findings, arguments)
+    tell(before, now, changes.findings, hooks, arguments.fail_on)
     counted = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(
         any(one.change in (NEW, CHANGED) and one.severity in counted for one in changes.findings)
     )
 
 
-def _runs(arguments: argparse.Namespace) -> tuple[PastRun, PastRun]:
+def _runs(given: Sequence[str], since: str | None) -> tuple[PastRun, PastRun]:
     """(the earlier, the later). Raises UserError."""
-    given: list[str] = arguments.sides
-    if len(given) > (1 if arguments.since else 2):
+    if len(given) > (1 if since else 2):
         raise UserError(
-            f"expected {'one run beside --since' if arguments.since else 'two runs'}, found"
+            f"expected {'one run beside --since' if since else 'two runs'}, found"
             f" {len(given)}: {' '.join(given)[:200]}"
         )
-    if not given and not arguments.since:
+    if not given and not since:
         return last_two()
-    later = len(given) == 2 or (given and arguments.since)
+    later = len(given) == 2 or (given and since)
     now = named(given[-1] if later else "latest")
     moment = datetime.datetime.now(datetime.UTC)
-    before = run_at(arguments.since, moment) if arguments.since else named(given[0])
+    before = run_at(since, moment) if since else named(given[0])
     if before.id == now.id:
         raise UserError(f"{before.id} is the only run: there is nothing yet to compare it with")
     ordered = sorted((before, now), key=lambda run: (run.started, run.id))
     return ordered[0], ordered[1]
 
 
-def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
+def narrowed(
+    changes: Changes, host: Sequence[str], rule: Sequence[str], severity: Sequence[str]
+) -> Changes:
     """The changes that --host, --rule and --severity select. Facts have no rule and no severity, so
     the last two exclude them."""
-    hosts = [one for given in arguments.host for one in expand_limit(given)]
-    rules = [part.strip() for given in arguments.rule for part in given.split(",")]
-    severities = [part.strip() for given in arguments.severity for part in given.split(",")]
+    hosts = [one for given in host for one in expand_limit(given)]
+    rules = [part.strip() for given in rule for part in given.split(",")]
+    severities = [part.strip() for given in severity for part in given.split(",")]
     if unknown := [one for one in severities if one not in SEVERITIES]:
         raise UserError(
             f"--severity: expected one of {', '.join(SEVERITIES)}, found {unknown[0]!r}"

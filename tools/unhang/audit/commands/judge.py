@@ -10,19 +10,23 @@ from typing import Any
 
 from unhang.audit.commands.fail_on import exit_code
 from unhang.audit.commands.filters import filtered
-from unhang.audit.commands.judging_options import add_judging_options
+from unhang.audit.commands.judging_options import JudgingOptions, add_judging_options
 from unhang.audit.commands.node_documents import is_document, run_of_documents
 from unhang.audit.commands.run_output import check_page, page_of, show
 from unhang.audit.rules.values import printable
 from unhang.audit.triage.run_judging import SHOWN_FAULTS, judge_folder
 from unhang.core.ansible.playbook_command import as_typed
-from unhang.core.commands.common_options import add_examples, given_day
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_value,
+)
+from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.findings import read_findings
-from unhang.core.run.handed_over import handed_over
+from unhang.core.run.handed_over import HandedOver
 from unhang.core.text import counted
 
 EXAMPLES = """\
@@ -39,37 +43,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " collect: files, a folder of them, - for standard input"
     )
     parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=help_text.replace("%", "%%"))
-    parser.add_argument(
+    add_value(
+        parser,
         "--out",
-        metavar="FILE",
-        help=(
-            "write the findings to this file and the HTML report beside it; the run's own files"
-            " stay unchanged"
-        ),
+        "FILE",
+        "write the findings to this file and the HTML report beside it; the run's own files"
+        " stay unchanged",
     )
     add_judging_options(
         parser, "the run's own; the findings are written beside the run's", is_new=False
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--now",
-        metavar="DATE",
-        help="the day to check waivers against, for example 2026-12-31 (default: today)",
+        "DATE",
+        "the day to check waivers against, for example 2026-12-31 (default: today)",
     )
     add_examples(parser, EXAMPLES)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     """0 nothing found, 1 findings at or above --fail-on or nodes that were not read, 2 an
     incomplete result. Raises UserError if there is no result."""
-    arguments.run = _run(arguments.run)
-    folder = run_folder.find_run(arguments.run)
-    check_page(arguments)
-    _check_folders(arguments.rules)
+    named, options = _run(arguments.run), JudgingOptions.of(arguments)
+    folder = run_folder.find_run(named)
+    check_page(options)
+    out, today = _findings_file(folder, arguments.out, options.policy), today_or(arguments.now)
     try:
-        return _judged(folder, arguments)
+        return judge_run(folder, named, options, given, today, out)
     except KeyboardInterrupt:
-        if getattr(arguments, "is_record", False):
-            raise  # the audit prints the next step
         raise UserError(
             f"stopped by hand; judge it again with: {program_as_typed()} judge {as_typed(folder)}"
         ) from None
@@ -90,28 +92,37 @@ def _check_folders(rules: list[str]) -> None:
             )
 
 
-def _judged(folder: Path, arguments: argparse.Namespace) -> int:
-    today = given_day(arguments.now)
-    out = _findings_file(folder, arguments)
+def judge_run(
+    folder: Path,
+    named: str,
+    options: JudgingOptions,
+    given: HandedOver,
+    today: str,
+    out: Path | None = None,
+) -> int:
+    """Judges it on a day, writes its findings, the run's own without `out`, and shows them: the
+    exit code of run(). named: the run as it was typed."""
+    _check_folders(options.rules)
     head = judge_folder(
         folder,
-        [Path(one) for one in arguments.rules],
-        arguments.policy,
+        [Path(one) for one in options.rules],
+        options.policy,
         today,
         out=out,
-        repairs=handed_over(arguments).repairs,
+        repairs=given.repairs,
     )
     if out is not None:
-        arguments.run = as_typed(out)
+        named = as_typed(out)
     page = _page_beside(out) if out is not None else folder / "report.html"
     judged = read_findings(folder, out)
-    run_folder.write_atomically(page, page_of(folder, judged, arguments, beside=out))
-    findings = filtered(folder, judged, arguments)
-    show(folder, findings, arguments, page=page)
+    text = page_of(folder, judged, named, given, out)
+    run_folder.write_atomically(page, text)
+    findings = filtered(folder, judged, options)
+    show(folder, findings, options, named, lambda: text, page=page)
     if problems := list(_problems(head)):
         print("\n".join(f"unhang: {printable(one)}" for one in problems), file=sys.stderr)
         return 2
-    return exit_code(findings, arguments.fail_on)
+    return exit_code(findings, options.fail_on)
 
 
 def _page_beside(findings: Path) -> Path:
@@ -129,17 +140,13 @@ def _run(given: list[str]) -> str:
     return as_typed(run_of_documents(given))
 
 
-def _findings_file(folder: Path, arguments: argparse.Namespace) -> Path | None:
+def _findings_file(folder: Path, out: str | None, policy: str | None) -> Path | None:
     """Path of findings that are not the run's own: findings under another policy are written beside
     the run's own, never over them."""
-    if arguments.out:
-        return checked_output(arguments.out).absolute()
-    if arguments.policy and getattr(arguments, "is_record", False):
-        return None  # the audit itself used this policy, so these findings are the run's own
+    if out:
+        return checked_output(out).absolute()
     return (
-        folder / f"findings-by-{run_folder.file_stem(Path(arguments.policy).stem)}.json"
-        if arguments.policy
-        else None
+        folder / f"findings-by-{run_folder.file_stem(Path(policy).stem)}.json" if policy else None
     )
 
 

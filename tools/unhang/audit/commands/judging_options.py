@@ -7,10 +7,13 @@ from pathlib import Path
 
 from unhang.audit.commands.fail_on import add_fail_on
 from unhang.audit.commands.filters import add_filters, check_filters
-from unhang.audit.commands.run_output import add_format, check_page
+from unhang.audit.commands.run_output import ShownRun, add_format, check_page
 from unhang.audit.triage.run_judging import check_rules_and_policy
-from unhang.core.commands.common_options import add_rules
-from unhang.core.commands.hooks import add_hooks, check_hooks
+from unhang.core.commands.common_options import (
+    add_rules,
+    add_value,
+)
+from unhang.core.commands.hooks import Hooks, add_hooks, check_hooks
 
 
 def add_judging_options(parser: argparse.ArgumentParser, policy: str, *, is_new: bool) -> None:
@@ -18,7 +21,7 @@ def add_judging_options(parser: argparse.ArgumentParser, policy: str, *, is_new:
     is_new: what changed since the run before can be
     reported."""
     add_rules(parser)
-    parser.add_argument("--policy", metavar="FILE", help=f"use this policy instead of {policy}")
+    add_value(parser, "--policy", "FILE", f"use this policy instead of {policy}")
     add_format(parser)
     add_filters(parser)
     add_fail_on(parser)
@@ -26,10 +29,17 @@ def add_judging_options(parser: argparse.ArgumentParser, policy: str, *, is_new:
         add_hooks(parser)
 
 
-def check_judging_options(arguments: argparse.Namespace) -> None:
+class JudgingOptions(ShownRun, frozen=True):
+    """rules: folders of further rules; policy: a file, in place of the run's own."""
+
+    rules: list[str]
+    policy: str | None
+
+
+def check_judging_options(options: JudgingOptions, hooks: Hooks) -> None:
     """Raises UserError for what would be found to be wrong only after the run was read."""
-    rules = [Path(one) for one in arguments.rules]
-    check_rules_and_policy(rules, arguments.policy)
-    check_filters(arguments, rules)
-    check_page(arguments)
-    check_hooks(arguments)
+    rules = [Path(one) for one in options.rules]
+    check_rules_and_policy(rules, options.policy)
+    check_filters(options, rules)
+    check_page(options)
+    check_hooks(hooks)

@@ -7,14 +7,19 @@ from pathlib import Path
 
 from unhang.audit.commands.fail_on import add_fail_on, exit_code
 from unhang.audit.commands.filters import add_filters, filtered
-from unhang.audit.commands.report_ticket import verify_ticket, write_ticket
-from unhang.audit.commands.run_output import add_format, run_of_file, show
+from unhang.audit.commands.report_ticket import TicketOptions, verify_ticket, write_ticket
+from unhang.audit.commands.run_output import ShownRun, add_format, page_of, run_of_file, show
 from unhang.audit.report.phrases import left_out
-from unhang.core.commands.common_options import add_examples, add_repeatable
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_repeatable,
+    add_value,
+)
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.run import run_folder
 from unhang.core.run.findings import read_findings
+from unhang.core.run.handed_over import HandedOver
 
 EXAMPLES = """\
   unhang report                                        the last run as one screen
@@ -39,29 +44,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, {"ticket": "one node's hardware faults for its vendor; --out FILE.html: as a page"}
     )
     add_filters(parser)
-    parser.add_argument(
+    add_value(
+        parser,
         "--out",
-        metavar="FILE",
-        help="write to this file; - is standard output; html: default RUN/report.html",
+        "FILE",
+        "write to this file; - is standard output; html: default RUN/report.html",
     )
     add_repeatable(parser, "--smoke", "FILE", "html: add this smoke test result; repeatable")
-    parser.add_argument(
-        "--key",
-        metavar="FILE",
-        help="ticket: sign it with this private key, into FILE.sig beside --out",
+    add_value(
+        parser, "--key", "FILE", "ticket: sign it with this private key, into FILE.sig beside --out"
     )
     verify = "check FILE.sig: 0 if a key of --allowed-signers signed this ticket, else 1"
-    parser.add_argument("--verify-ticket", metavar="FILE", help=verify)
-    parser.add_argument(
+    add_value(parser, "--verify-ticket", "FILE", verify)
+    add_value(
+        parser,
         "--allowed-signers",
-        metavar="FILE",
-        help="who may sign tickets: a file as ssh-keygen takes it, one line NAME KEY for each",
+        "FILE",
+        "who may sign tickets: a file as ssh-keygen takes it, one line NAME KEY for each",
     )
     add_fail_on(parser)
     add_examples(parser, EXAMPLES)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     """Exit code: 0 nothing found, 1 findings, 2 if the run is incomplete (as of judge). Raises
     UserError if it cannot be read."""
     if arguments.verify_ticket or arguments.allowed_signers:
@@ -75,13 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
         checked_output(arguments.out)
     if arguments.smoke and arguments.format != "html":
         raise UserError("--smoke: expected --format html, which draws it")
-    given = Path(arguments.run)
-    folder = run_of_file(given) if given.is_file() else run_folder.find_run(arguments.run)
-    findings = read_findings(folder, given if given.is_file() else None)
+    file = Path(arguments.run)
+    beside = file if file.is_file() else None
+    folder = run_of_file(file) if beside else run_folder.find_run(arguments.run)
+    findings = read_findings(folder, beside)
     if arguments.format == "ticket":
-        return write_ticket(folder, findings, arguments)
+        return write_ticket(folder, findings, TicketOptions.of(arguments))
     if arguments.key:
         raise UserError("--key: expected --format ticket, which it signs")
-    shown = filtered(folder, findings, arguments)
-    show(folder, shown, arguments, arguments.out)
-    return 2 if left_out(shown) else exit_code(shown, arguments.fail_on)
+    options = ShownRun.of(arguments)
+    shown = filtered(folder, findings, options)
+
+    def page() -> str:
+        return page_of(folder, shown, arguments.run, given, beside, arguments.smoke)
+
+    show(folder, shown, options, arguments.run, page, arguments.out)
+    return 2 if left_out(shown) else exit_code(shown, options.fail_on)

@@ -3,12 +3,11 @@ signed where a key is given; `--verify-ticket`."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.commands.filters import filtered
+from unhang.audit.commands.filters import Filters, filtered
 from unhang.audit.history.lost_gpus import lost_gpus, sections_of
 from unhang.audit.report.smoke_results import SmokeResult, read_smoke_tests
 from unhang.audit.report.ticket import (
@@ -40,38 +39,42 @@ _NOT_SIGNED = {
 }
 
 
-def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> int:
+class TicketOptions(Filters, frozen=True):
+    """Which node; out: the ticket's file; smoke: files of results; key: what signs it."""
+
+    out: str | None
+    smoke: list[str]
+    key: str | None
+
+
+def write_ticket(folder: Path, findings: Mapping[str, Any], options: TicketOptions) -> int:
     """1, as of every report with findings. Raises UserError, also for a node without a fault that a
     vendor could repair."""
-    out = arguments.out or "-"
-    if arguments.key and out == "-":
+    out = options.out or "-"
+    if options.key and out == "-":
         raise UserError("--key: expected --out FILE, beside which the signature is written")
-    (host,) = _one_node(folder, findings, arguments)
-    path = node_paths(folder, [host]).get(host)
-    sections = sections_of(path) if path else {}
-    tests = read_smoke_tests(folder, [Path(one) for one in arguments.smoke]).results
+    (host,) = _one_node(folder, findings, options)
+    tests = read_smoke_tests(folder, [Path(one) for one in options.smoke]).results
     if not (
         ticket_findings(findings, host)
         or any(suspect.host == host for test in tests for suspect in test.suspects)
     ):
         raise UserError(_nothing_for_a_vendor(folder, findings, host))
-    blocks = _blocks(folder, findings, host, sections, tests)
+    blocks = _blocks(folder, findings, host, tests)
     deliver(
         render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out
     )
-    if arguments.key:
+    if options.key:
         text = Path(out).read_text(encoding="utf-8")
-        run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(arguments.key), NAMESPACE))
+        run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(options.key), NAMESPACE))
     return 1
 
 
 def keep_ticket(folder: Path, findings: Mapping[str, Any], host: str) -> Path:
     """Writes the ticket of a node beside its findings, in Markdown, and returns its path. Raises
     UserError, OSError."""
-    path = node_paths(folder, [host]).get(host)
-    sections = sections_of(path) if path else {}
     tests = read_smoke_tests(folder, []).results
-    text = render_markdown_ticket(_blocks(folder, findings, host, sections, tests))
+    text = render_markdown_ticket(_blocks(folder, findings, host, tests))
     ticket = folder / f"ticket-{run_folder.file_stem(host)}.md"
     run_folder.write_atomically(ticket, text)
     return ticket
@@ -81,9 +84,10 @@ def _blocks(
     folder: Path,
     findings: Mapping[str, Any],
     host: str,
-    sections: Mapping[str, Any],
     tests: Sequence[SmokeResult],
 ) -> list[Block]:
+    path = node_paths(folder, [host]).get(host)
+    sections = sections_of(path) if path else {}
     tried = [*_tried(folder, host), *_resets(sections)]
     lost = lost_gpus(folder, host, sections)
     return list(ticket_blocks(findings, host, sections, tests, tried, lost))
@@ -149,16 +153,14 @@ def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) 
     )
 
 
-def _one_node(
-    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace
-) -> list[str]:
+def _one_node(folder: Path, findings: Mapping[str, Any], options: TicketOptions) -> list[str]:
     given = (
         [
             host
-            for hosts in filtered(folder, findings, arguments)["node_verdicts"].values()
+            for hosts in filtered(folder, findings, options)["node_verdicts"].values()
             for host in hosts
         ]
-        if arguments.host
+        if options.host
         else []
     )
     if len(given) != 1:

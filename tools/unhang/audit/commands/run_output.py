@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.commands.filters import OPTIONS
+from unhang.audit.commands.filters import Filters, typed
 from unhang.audit.report.exports import RENDERERS, render_junit
 from unhang.audit.report.manual_work import with_manual_work
 from unhang.audit.report.run import read_run
@@ -24,16 +24,17 @@ from unhang.core.commands.common_options import (
     add_format_option,
     add_quiet,
     add_repeatable,
-    number_of,
+    add_value,
 )
 from unhang.core.commands.deliver import deliver
+from unhang.core.commands.typed_values import number_of
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.labels import parse_labels
 from unhang.core.run import run_folder
 from unhang.core.run.actions import Setting, command, needs_list
 from unhang.core.run.findings import read_findings
-from unhang.core.run.handed_over import handed_over
+from unhang.core.run.handed_over import HandedOver
 from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
@@ -64,12 +65,13 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
     add_repeatable(
         parser, "--label", "NAME=VALUE", "prometheus: a label for every series: cluster=production"
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--per-node",
-        type=number_of("nodes"),
-        default=0,
-        metavar="MOST",
-        help="prometheus: a series for each of at most this many nodes, the worst first",
+        "MOST",
+        "prometheus: a series for each of at most this many nodes, the worst first",
+        number_of("nodes"),
+        0,
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="every finding in the table")
     add_quiet(parser)
@@ -83,10 +85,22 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
     )
 
 
-def check_page(arguments: argparse.Namespace) -> None:
+class ShownRun(Filters, frozen=True):
+    """How a run is shown, and what counts for the exit code."""
+
+    format: str
+    label: list[str]
+    per_node: int
+    verbose: bool
+    quiet: bool
+    color: str
+    fail_on: str
+
+
+def check_page(options: ShownRun) -> None:
     """Raises UserError for --format html with filters: a page shows a whole run."""
-    given = [f"--{name} {value}" for name in OPTIONS for value in getattr(arguments, name)]
-    if arguments.format == "html" and given:
+    given = [f"--{name} {value}" for name, value in typed(options)]
+    if options.format == "html" and given:
         raise UserError(
             f"--format html shows a whole run, found {' '.join(given)}; leave that out, or choose"
             " another format"
@@ -96,40 +110,40 @@ def check_page(arguments: argparse.Namespace) -> None:
 def show(
     folder: Path,
     findings: Mapping[str, Any],
-    arguments: argparse.Namespace,
+    options: ShownRun,
+    run: str,
+    page_of: Callable[[], str],
     out: str | None = None,
     page: Path | None = None,
 ) -> None:
     """Writes a judged run in the requested format to standard output, or atomically to the file
-    `out`. page: default path of html, in the run folder. --quiet prints nothing, but a named file
-    is written."""
-    if arguments.quiet and out in (None, "-"):
+    `out`. run: as it was typed; page_of: renders html; page: its default path, in the run folder.
+    --quiet prints nothing, but a named file is written."""
+    if options.quiet and out in (None, "-"):
         return
-    given = Path(arguments.run)
-    check_page(arguments)
-    if arguments.format == "html":
+    check_page(options)
+    if options.format == "html":
+        given = Path(run)
         out = out or str(
             page
             or (given if given.is_dir() else given.parent if given.is_file() else folder)
             / "report.html"
         )
-        deliver(
-            page_of(folder, findings, arguments, beside=given if given.is_file() else None), out
-        )
-        if out != "-" and not arguments.quiet:
+        deliver(page_of(), out)
+        if out != "-" and not options.quiet:
             print(out)
         return
-    if arguments.format != "json":  # which is the object of findings.json
+    if options.format != "json":  # which is the object of findings.json
         findings = with_manual_work(findings)
-    if arguments.format == "table":
-        text = _for_people(folder, findings, arguments, out in (None, "-"))
-    elif arguments.format == "prometheus":
-        text = _metrics(findings, arguments)
-    elif arguments.format == "junit":
-        text = render_junit(findings, arguments.fail_on)
+    if options.format == "table":
+        text = _for_people(folder, findings, options, run, out in (None, "-"))
+    elif options.format == "prometheus":
+        text = _metrics(findings, options)
+    elif options.format == "junit":
+        text = render_junit(findings, options.fail_on)
     else:
-        text = {"json": render_json, **RENDERERS}[arguments.format](
-            _with_commands(folder, findings, arguments.run)
+        text = {"json": render_json, **RENDERERS}[options.format](
+            _with_commands(folder, findings, run)
         )
     deliver(text, out or "-")
 
@@ -166,17 +180,17 @@ def _as_shown(folder: Path, run: str) -> str:
 
 
 def _for_people(
-    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, to_terminal: bool
+    folder: Path, findings: Mapping[str, Any], options: ShownRun, run: str, to_terminal: bool
 ) -> str:
     width, colour, plain = (
         terminal_shape(sys.stdout, os.environ) if to_terminal else (PIPED_WIDTH, False, False)
     )
-    colour = {"always": True, "never": False}.get(arguments.color, colour)
+    colour = {"always": True, "never": False}.get(options.color, colour)
     program = project.program_as_typed()
-    here = setting_here(folder, findings, arguments.run)
-    setting_of = _with_lists(folder, arguments.run, here)
-    shown = _as_shown(folder, arguments.run)
-    if arguments.verbose:
+    here = setting_here(folder, findings, run)
+    setting_of = _with_lists(folder, run, here)
+    shown = _as_shown(folder, run)
+    if options.verbose:
         full = not (to_terminal and sys.stdout.isatty())
         return render_table(
             findings,
@@ -200,16 +214,16 @@ def _for_people(
     )
 
 
-def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
+def _metrics(findings: Mapping[str, Any], options: ShownRun) -> str:
     # the import takes 0.1 s, and no other format needs it
     from unhang.audit.report.prometheus import nodes_without_series, render_prometheus
 
-    if skipped := nodes_without_series(findings, arguments.per_node):
+    if skipped := nodes_without_series(findings, options.per_node):
         sys.stderr.write(
             f"unhang: {counted(skipped, 'node has', 'nodes have')} no series: --per-node"
-            f" {arguments.per_node}\n"
+            f" {options.per_node}\n"
         )
-    return render_prometheus(findings, arguments.per_node, parse_labels(arguments.label))
+    return render_prometheus(findings, options.per_node, parse_labels(options.label))
 
 
 def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting:
@@ -246,18 +260,22 @@ def _lasting(folder: Path, run: str) -> str:
 
 
 def page_of(
-    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, beside: Path | None
+    folder: Path,
+    findings: Mapping[str, Any],
+    run: str,
+    given: HandedOver,
+    beside: Path | None,
+    smoke: Sequence[str] = (),
 ) -> str:
     """The page of a run, with commands as a person types them here. beside: a file of findings that
-    are not the run's own, to which no plan belongs."""
-    given, run = handed_over(arguments), arguments.run
+    are not the run's own, to which no plan belongs; smoke: files of results."""
     setting_of = _with_lists(folder, run, setting_here(folder, findings, run))
     plan, rollout = (None, None) if beside else (given.plan(folder), given.rollout(folder))
     return given.page(
         folder, run_name=_lasting(folder, run),
         program=project.program_as_typed(), beside=beside,
         command_of=lambda cause: command(cause, setting_of(cause)), plan=plan, rollout=rollout,
-        smoke_files=[Path(one) for one in getattr(arguments, "smoke", [])],
+        smoke_files=[Path(one) for one in smoke],
     )  # fmt: skip
 
 

@@ -4,14 +4,18 @@ policy."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import difflib
 import getpass
 from pathlib import Path
 
 from unhang.audit.judge.waiver_rows import Wish, waiver_rows
 from unhang.audit.judge.waiver_text import render_rows, with_waivers
-from unhang.core.commands.common_options import add_examples, add_repeatable
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_repeatable,
+    add_value,
+)
+from unhang.core.commands.typed_values import day_of, today_or
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
 from unhang.core.run import run_folder
@@ -40,19 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until", metavar="DATE", required=True, help="last day of the waiver, as 2026-12-31"
     )
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why it is accepted")
-    parser.add_argument(
-        "--by", metavar="NAME", default=None, help="who accepts it (default: your user name)"
-    )
-    parser.add_argument(
+    add_value(parser, "--by", "NAME", "who accepts it (default: your user name)", default=None)
+    add_value(
+        parser,
         "--run",
-        metavar="RUN",
+        "RUN",
+        "the run that has the finding: its folder or id (default: %(default)s)",
         default=run_folder.latest_run(),
-        help="the run that has the finding: its folder or id (default: %(default)s)",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--file",
-        metavar="FILE",
-        help="the file with unhang_policy (default: the one that gave the run its policy)",
+        "FILE",
+        "the file with unhang_policy (default: the one that gave the run its policy)",
     )
     parser.add_argument(
         "--print",
@@ -68,16 +72,15 @@ def run(arguments: argparse.Namespace) -> int:
     folder = run_folder.find_run(arguments.run)
     hosts = [host for named in arguments.host for host in expand_limit(named)] or None
     wish = Wish(
-        arguments.rule, hosts, _day(arguments.until), arguments.reason,
+        arguments.rule, hosts, day_of(arguments.until, "--until"), arguments.reason,
         getpass.getuser() if arguments.by is None else arguments.by,
     )  # fmt: skip
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    rows = waiver_rows(read_findings(folder), wish, today)
+    rows = waiver_rows(read_findings(folder), wish, today_or(None))
     if arguments.only_print:
         print(visible_lines(render_rows(rows, 0)), end="")
         return 0
     try:
-        changed = _write(_policy_file(arguments, folder), rows)
+        changed = _write(_policy_file(arguments.file, folder), rows)
     except UserError as problem:
         raise UserError(
             f"{problem}; no file was changed; {PASTE}:\n{render_rows(rows, 4)}"
@@ -86,18 +89,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _day(given: str) -> str:
-    try:
-        return datetime.date.fromisoformat(given).isoformat()
-    except ValueError:
-        raise UserError(f"--until: expected a date such as 2026-12-31, found {given!r}") from None
-
-
-def _policy_file(arguments: argparse.Namespace, folder: Path) -> Path:
+def _policy_file(named: str | None, folder: Path) -> Path:
     """The named file, or the only one in the inventory that gave a run of this user its policy: the
     mark of an own run vouches for its inventory, and for no other file."""
-    if arguments.file:
-        return Path(arguments.file)
+    if named:
+        return Path(named)
     if not is_own(folder):
         raise UserError("expected --file, because this run was not made here with unhang audit")
     known = run_folder.read_run(folder).document.get("policy_sources") or []

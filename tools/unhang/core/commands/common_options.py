@@ -1,17 +1,12 @@
-"""Options that several commands share: --format (-o), --quiet, --rule, --severity; and the examples
-at the end of a help text."""
+"""Options that several commands share, --format (-o), --quiet and others; and the examples at the
+end of a help text."""
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import difflib
-import fnmatch
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from unhang.core.errors import UserError
-
-MOST_NAMED = 40  # number of rules that a message lists by name
 # The common meanings of the formats; a command with another meaning gives its own.
 FORMAT_MEANINGS = {
     "csv": "",
@@ -44,17 +39,6 @@ def add_format_option(
     )
 
 
-def number_of(things: str) -> Callable[[str], int]:
-    """The type of an option whose value is a number of things, 0 too."""
-
-    def parse(given: str) -> int:
-        if not (given.isascii() and given.isdigit() and len(given) < 7):
-            raise argparse.ArgumentTypeError(f"expected a number of {things}, found {given!r}")
-        return int(given)
-
-    return parse
-
-
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="print nothing; use the exit code"
@@ -74,6 +58,18 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
 def add_flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
     """An option without a value."""
     parser.add_argument(name, action="store_true", help=meaning)
+
+
+def add_value(
+    parser: argparse._ActionsContainer,
+    name: str,
+    value: str,
+    meaning: str,
+    kind: Callable[[str], Any] = str,
+    default: Any = None,
+) -> None:
+    """An option with one value. value: as help calls it; kind: what makes a value of the text."""
+    parser.add_argument(name, type=kind, default=default, metavar=value, help=meaning)
 
 
 def add_repeatable(parser: argparse._ActionsContainer, name: str, value: str, meaning: str) -> None:
@@ -115,64 +111,3 @@ def add_examples(parser: argparse.ArgumentParser, examples: str) -> None:
     """examples: lines to type, each followed by two blanks or more and its purpose."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"examples:\n{examples}"
-
-
-def add_rule_and_severity(
-    parser: argparse.ArgumentParser, example: str, severities: Sequence[str]
-) -> None:
-    """--rule and --severity over rows that have no nodes. example: of a rule's id."""
-    add_repeatable(parser, "--rule", "RULE", f"only this rule: {example}; repeatable")
-    add_repeatable(
-        parser, "--severity", "SEVERITY", f"only these: {', '.join(severities)}; repeatable"
-    )
-
-
-def takes(
-    rule: str, severity: str | None, arguments: argparse.Namespace, severities: Sequence[str]
-) -> bool:
-    """Whether --rule and --severity select a row. Raises UserError for an unknown severity."""
-    rules, wanted = (
-        [part.strip() for one in getattr(arguments,
-        name) for part in one.split(",") if part.strip()] for name in ("rule", "severity")
-    )  # fmt: skip
-    if unknown := [one for one in wanted if one not in severities]:
-        raise UserError(
-            f"--severity: expected one of {', '.join(severities)}, found {unknown[0]!r}"
-        )
-    return (not rules or any(fnmatch.fnmatchcase(rule, one) for one in rules)) and (
-        not wanted or severity in wanted
-    )
-
-
-def check_rules(
-    wanted: Sequence[str], known: Collection[str], listed_by: str | None = None
-) -> None:
-    """Raises UserError for a rule or pattern of --rule without a match, because a misspelt one
-    would look like a clean result.
-
-    listed_by: what lists the known rules if they are too many for a message; None to name them in
-    any case.
-    """
-    for one in (part.strip() for given in wanted for part in given.split(",") if part.strip()):
-        if not fnmatch.filter(known, one):
-            near = difflib.get_close_matches(one, known, 1)
-            some = (
-                f"there are {', '.join(known)}"
-                if listed_by is None or len(known) <= MOST_NAMED
-                else f"{listed_by} lists them"
-            )
-            raise UserError(
-                f"--rule: expected the id of a rule, found {one!r};"
-                f" {f'did you mean {near[0]}?' if near else some}"
-            )
-
-
-def given_day(given: str | None) -> str:
-    """--now as YYYY-MM-DD; today if it is not given. Raises UserError for another spelling, because
-    days are compared as texts."""
-    if given is None:
-        return datetime.datetime.now(datetime.UTC).date().isoformat()
-    try:
-        return datetime.date.fromisoformat(given).isoformat()
-    except ValueError:
-        raise UserError(f"--now: expected a date such as 2026-12-31, found {given!r}") from None

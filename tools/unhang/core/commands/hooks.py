@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from unhang import __version__
 from unhang.core.commands.common_options import add_repeatable
+from unhang.core.commands.options import Options
 from unhang.core.commands.webhook_forms import body_for
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import without_secrets
@@ -53,11 +54,18 @@ def add_hooks(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_hooks(arguments: argparse.Namespace) -> None:
+class Hooks(Options, frozen=True):
+    """Whom to tell: addresses and commands, as they were typed."""
+
+    webhook: list[str]
+    hook: list[str]
+
+
+def check_hooks(hooks: Hooks) -> None:
     """Checks the hooks before a node is read. Raises UserError."""
-    for one in arguments.webhook:
+    for one in hooks.webhook:
         _address(one)
-    for program in (_argv(one)[0] for one in arguments.hook):
+    for program in (_argv(one)[0] for one in hooks.hook):
         if shutil.which(program) is None:
             raise UserError(
                 "--hook: expected a program that can be started, found none at"
@@ -67,19 +75,19 @@ def check_hooks(arguments: argparse.Namespace) -> None:
 
 def send(
     message: Mapping[str, Any],
-    arguments: argparse.Namespace,
+    hooks: Hooks,
     called: Callable[[Sequence[str], Mapping[str, Any]], str | None],
 ) -> list[str]:
     """Sends it to each webhook and hook; one line for each that failed. called: call_in_a_session,
     or call_and_end_all where this process has no other children."""
     failed = [
         f"webhook of {visible(urlsplit(_address(one)).hostname, 200)}: {why}"
-        for one in arguments.webhook
+        for one in hooks.webhook
         if (why := post(_address(one), message))
     ]
     return failed + [
         f"hook {visible(_argv(one)[0], 200)}: {why}"
-        for one in arguments.hook
+        for one in hooks.hook
         if (why := called(_argv(one), message))
     ]
 

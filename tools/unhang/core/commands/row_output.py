@@ -3,7 +3,6 @@ because `unhang lint` uses it on login nodes."""
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
@@ -21,7 +20,8 @@ Row = Mapping[str, Any]
 
 
 def show_rows(
-    arguments: argparse.Namespace,
+    form: str,
+    quiet: bool,
     table: Callable[[int], Sequence[str]],
     rows: Sequence[Row],
     columns: Sequence[str],
@@ -33,16 +33,16 @@ def show_rows(
     lines_stay: a pipe has no width unless COLUMNS gives one, so that a row of the table stays one
     line for grep.
     """
-    if arguments.quiet:
+    if quiet:
         return
-    if arguments.format == "table":
+    if form == "table":
         width, _, plain = terminal_shape(sys.stdout, os.environ)
         endless = lines_stay and not sys.stdout.isatty() and not os.environ.get("COLUMNS")
         text = without_secrets(
             "".join(f"{line.rstrip()}\n" for line in table(sys.maxsize if endless else width))
         )
         text = ascii_only(text) if plain else text
-    elif arguments.format == "json":
+    elif form == "json":
         text = json.dumps(masked_document(list(rows)), ensure_ascii=True, indent=1) + "\n"
     else:
         text = _csv(rows, columns)

@@ -6,7 +6,6 @@ The audit does not know that wing, and judging reads no HTML.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +28,3 @@ class HandedOver:
     plan: Callable[[Path], dict[str, Any] | None] = lambda _folder: None
     rollout: Callable[[Path], dict[str, Any] | None] = lambda _folder: None
     repairs: Callable[..., Any] | None = None
-
-
-def handed_over(arguments: argparse.Namespace) -> HandedOver:
-    """What the command line handed over with the arguments."""
-    given: HandedOver = arguments.handed_over
-    return given

@@ -16,6 +16,8 @@ from unhang.core.schemas.shapes import Shape, nearest, policy_shape, read_schema
 from unhang.core.strict_yaml import YamlFault, load_yaml
 from unhang_node.base.versions.compare import check_version, compare_versions, holds
 
+# Of a node: the keys of policy-1.yaml, each of which may be absent.
+Policy = Mapping[str, Any]
 MOST_FAULTS_SHOWN = 20
 
 

@@ -7,7 +7,7 @@ import argparse
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from unhang.core.commands.common_options import (
     add_flag,
     add_format_option,
     add_quiet,
+    add_value,
     add_verbose,
 )
 from unhang.core.errors import UserError
@@ -28,11 +29,11 @@ from unhang.jobs.diagnose.answer import answer_of, joined_answers
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
 from unhang.jobs.diagnose.log_facts import gather_facts
-from unhang.jobs.diagnose.looked import look_reader
+from unhang.jobs.diagnose.looked import LookReader
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
-from unhang.jobs.job_files import job_reader
+from unhang.jobs.job_files import JobReader
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\
@@ -54,10 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             " standard input, also the default behind a pipe"
         ),
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--run",
-        metavar="RUN",
-        help="a judged run folder or its id; findings on the log's hosts count as evidence",
+        "RUN",
+        "a judged run folder or its id; findings on the log's hosts count as evidence",
     )
     add_format_option(parser, ("table", "json", "evidence"))
     add_verbose(parser)
@@ -78,18 +80,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(parser, EXAMPLES)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, job_reader: JobReader, look_reader: LookReader) -> int:
     """0 healthy, 1 a cause at or above --fail-on, 2 no log, or a healthy part of more than is read,
     3 a failure without a known cause, 4 no end. An empty input raises UserError, which gives 2."""
     if not arguments.files and not _is_piped():
         raise UserError(
             "expected logs, folders of logs or -, found none; see unhang diagnose --help"
         )
-    arguments.files = arguments.files or ["-"]
-    found, looked = _diagnosis(arguments)
+    files = arguments.files or ["-"]
+    found, looked = _diagnosis(files, arguments.run, job_reader, look_reader)
     if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):
-        raise UserError(_unread(found, arguments.files))
-    if found["outcome"]["word"] == "nothing" and not found["collect_next"]:
+        raise UserError(_unread(found, files))
+    word = found["outcome"]["word"]
+    if word == "nothing" and not found["collect_next"]:
         raise UserError(
             f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}:"
             f" {found['outcome']['why']}"
@@ -97,13 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         both = {**found, "looked": looked}  # masked together, so that a host has one mask in both
         shown = redacted(both) if arguments.redact else masked_document(both)
-        _print(shown, shown.pop("looked"), arguments)
-    if found["outcome"]["word"] == "healthy" and any(
+        _print(shown, shown.pop("looked"), arguments.format, arguments.verbose, look_reader)
+    if word == "healthy" and any(
         note.startswith(NOT_READ) for one in found["inputs"] for note in one["notes"]
     ):
         return 2
-    if found["outcome"]["word"] != "cause":
-        return EXIT_CODES[found["outcome"]["word"]]
+    if word != "cause":
+        return EXIT_CODES[word]
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(cause["severity"] in severe for cause in found["causes"]))
 
@@ -118,21 +121,20 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+def _diagnosis(
+    files: Sequence[str], run_named: str | None, job_reader: JobReader, reader: LookReader
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """The diagnosis; and the verdict on the job, if a bundle of `unhang inspect --out` is among the
     files."""
-    reader = look_reader(arguments)
-    bundles = [name for name in arguments.files if name != "-" and reader.is_bundle(Path(name))]
+    bundles = [name for name in files if name != "-" and reader.is_bundle(Path(name))]
     look = reader.read(bundles) if bundles else None
-    others = [name for name in arguments.files if name not in bundles]
-    inputs, scans, flights = read_all(
-        others, texts=look.logs if look else (), reader=job_reader(arguments)
-    )
+    others = [name for name in files if name not in bundles]
+    inputs, scans, flights = read_all(others, texts=look.logs if look else (), reader=job_reader)
     flights += look.flights if look else ()
     facts = gather_facts(scans, flights)
     seen = list(look.evidence) if look else []
-    if arguments.run:
-        path, findings = read_findings(arguments.run)
+    if run_named:
+        path, findings = read_findings(run_named)
         hosts = (
             [*facts.hosts, *(row["host"] for row in look.verdict["hosts"])] if look else facts.hosts
         )
@@ -153,15 +155,18 @@ def _unread(found: dict[str, Any], named: list[str]) -> str:
 
 
 def _print(
-    shown: dict[str, Any], looked: dict[str, Any] | None, arguments: argparse.Namespace
+    shown: dict[str, Any],
+    looked: dict[str, Any] | None,
+    form: str,
+    verbose: bool,
+    reader: LookReader,
 ) -> None:
     """looked: the verdict of `unhang inspect` on the job, to whose answer the logs add."""
-    if arguments.format == "json":
+    if form == "json":
         sys.stdout.write(render_json(shown))
         return
-    reader = look_reader(arguments)
     answer = joined_answers(reader.answer(looked), shown) if looked else answer_of(shown)
-    if arguments.format == "evidence":
+    if form == "evidence":
         sys.stdout.write(render_evidence(answer))
     else:
         from unhang.core.terminal import terminal_shape
@@ -171,7 +176,7 @@ def _print(
             sys.stdout.write(render_page(page, width, plain=plain))
             return
         parts = [render_screen(screen_of(answer), width, plain=plain)]
-        if arguments.verbose:
+        if verbose:
             parts += [reader.render(looked, plain)] if looked else []
             parts.append(render_table(shown, width, plain=plain))
         sys.stdout.write("\n".join(parts))

@@ -7,7 +7,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from unhang.core.commands.common_options import (
     add_format_option,
     add_inventory,
     add_repeatable,
+    add_value,
     add_verbose,
 )
+from unhang.core.commands.options import Options
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
@@ -55,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="judge documents of unhang-inspect.pyz, or a bundle of --out, instead of looking",
     )
-    parser.add_argument(
-        "--out", metavar="FILE.tar.gz", help="also write the evidence as a bundle, secrets masked"
-    )
+    add_value(parser, "--out", "FILE.tar.gz", "also write the evidence as a bundle, secrets masked")
     add_format_option(parser, ("table", "json", "evidence"))
     add_verbose(parser)
     add_examples(parser, EXAMPLES)
@@ -94,18 +94,35 @@ def _add_node_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+class InspectOptions(Options, frozen=True):
+    """evidence: files to judge; inventory to ansible: which nodes Ansible asks, and how."""
+
+    evidence: list[str] | None
+    inventory: list[str] | None
+    limit: str | None
+    hosts: list[str]
+    forks: int
+    ansible: list[str]
+
+
+# (options, those of the look) -> the evidence of the nodes that they name; it needs Ansible, and
+# the command line hands it over
+NodeDocuments = Callable[[InspectOptions, dict[str, Any]], list[dict[str, Any]]]
+
+
+def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
     """0 not hung, 1 hung or a rank is slow, 3 the evidence does not tell; nothing to look at raises
     UserError, which gives 2."""
+    options, look_options = InspectOptions.of(arguments), chosen_look_options(arguments)
     out = checked_output(arguments.out, "--out") if arguments.out else None
-    documents = _documents(arguments)
+    documents = _documents(options, look_options, node_documents)
     if not any(as_maps(document.get("ranks")) for document in documents):
         by_pid = not (
-            arguments.pid
-            or arguments.evidence
-            or arguments.slurm_job
-            or arguments.hosts
-            or arguments.inventory
+            look_options["pids"]
+            or options.evidence
+            or look_options["slurm_job"]
+            or options.hosts
+            or options.inventory
         )
         raise UserError(_no_rank(documents) + (_how_to_read() if by_pid else ""))
     inspection = inspection_of(_one_job(documents))
@@ -125,28 +142,27 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_CODES.get(inspection["state"], 0)
 
 
-def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    if arguments.evidence:
-        return read_documents([Path(one) for one in arguments.evidence])
-    if arguments.hosts or arguments.inventory:
-        found: list[dict[str, Any]] = arguments.node_documents(
-            arguments, chosen_look_options(arguments)
-        )
-        return found
-    if arguments.limit:
+def _documents(
+    options: InspectOptions, look_options: dict[str, Any], node_documents: NodeDocuments
+) -> list[dict[str, Any]]:
+    if options.evidence:
+        return read_documents([Path(one) for one in options.evidence])
+    if options.hosts or options.inventory:
+        return node_documents(options, look_options)
+    if options.limit:
         raise UserError(
             "--limit: expected --inventory or --hosts beside it, whose hosts it chooses from"
         )
-    if arguments.slurm_job:
-        return slurm_documents(arguments.slurm_job, arguments_of(chosen_look_options(arguments)))
-    return [_look_here(arguments)]
+    if job := look_options["slurm_job"]:
+        return slurm_documents(job, arguments_of(look_options))
+    return [_look_here(look_options)]
 
 
-def _look_here(arguments: argparse.Namespace) -> dict[str, Any]:
-    if arguments.kernel_log and not Path(arguments.kernel_log).is_file():
-        raise UserError(f"--kernel-log: expected a file, found none at {arguments.kernel_log}")
+def _look_here(options: dict[str, Any]) -> dict[str, Any]:
+    if (path := options["kernel_log"]) and not Path(path).is_file():
+        raise UserError(f"--kernel-log: expected a file, found none at {path}")
     try:
-        return look(chosen_look_options(arguments), load_nvidia_ml_py)
+        return look(options, load_nvidia_ml_py)
     except ValueError as problem:
         raise UserError(str(problem)) from None
 

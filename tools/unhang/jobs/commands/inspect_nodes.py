@@ -4,7 +4,6 @@ needs no Ansible."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
@@ -19,12 +18,13 @@ from unhang.core.commands.counted_nodes import counting
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.jobs.commands.inspect import InspectOptions
 from unhang.jobs.inspect.bundle import MOST_BYTES, checked, unanswered
 
 OF_THE_MODULE = ("slurm_job", "container", "gap_s", "slow", "without", "py_spy", "kernel_log")
 
 
-def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
+def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[str, Any]]:
     """One document for each node; of a node without an answer one that says why. Raises UserError
     if no node was asked."""
     if options["pids"]:
@@ -35,20 +35,20 @@ def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> li
     home = project.find_project()
     packed_pynvml.link_pynvml(home)
     inventories = (
-        [",".join(expand_hosts(arguments.hosts)) + ","]
-        if arguments.hosts
-        else inventories_of(arguments.inventory, home)
+        [",".join(expand_hosts(asked.hosts)) + ","]
+        if asked.hosts
+        else inventories_of(asked.inventory, home)
     )
     with (
         tempfile.TemporaryDirectory(prefix="unhang-inspect-") as folder,
-        limit_arguments(arguments.limit) as limit,
+        limit_arguments(asked.limit) as limit,
     ):
         command = [
             ansible_env.ansible_program("ansible-playbook"),
             str(home / "playbooks" / "inspect.yml"),
             *limit,
             "--forks",
-            str(arguments.forks),
+            str(asked.forks),
         ]
         command += [word for inventory in inventories for word in ("-i", inventory)]
         given = {
@@ -59,14 +59,14 @@ def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> li
         answers.mkdir()
         with counting(Path(folder)):
             played = play(
-                [*command, "--extra-vars", json.dumps(given), *arguments.ansible],
+                [*command, "--extra-vars", json.dumps(given), *asked.ansible],
                 _environment(home),
             )
         found = [_document(path) for path in sorted(answers.glob("*.json"))]
     if played.stopped:
         raise UserError("stopped by hand")
     if not found:
-        raise UserError(why_no_run(played.output, inventories, arguments.limit))
+        raise UserError(why_no_run(played.output, inventories, asked.limit))
     return found
 
 

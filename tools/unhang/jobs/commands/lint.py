@@ -12,10 +12,9 @@ from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
     add_quiet,
-    add_rule_and_severity,
-    check_rules,
-    takes,
+    add_value,
 )
+from unhang.core.commands.row_filters import add_rule_and_severity, check_rules, selected
 from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import masked_document
@@ -51,17 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind", choices=KINDS, help="read every file as this kind, without detection"
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--nccl",
-        metavar="VERSION",
-        help=(
-            "the job's NCCL version, for example 2.21.5 (default: the version that the file"
-            " installs, if any)"
-        ),
+        "VERSION",
+        "the job's NCCL version, for example 2.21.5 (default: the version that the file"
+        " installs, if any)",
     )
-    parser.add_argument(
-        "--torch", metavar="VERSION", help="the job's PyTorch version, for example 2.4.1"
-    )
+    add_value(parser, "--torch", "VERSION", "the job's PyTorch version, for example 2.4.1")
     clouds = "the cloud, or aws, gcp, azure; settings of its own image are not reported"
     parser.add_argument(
         "--platform", type=lambda given: CLOUDS.get(given, given), choices=PLATFORMS, help=clouds
@@ -93,17 +89,15 @@ def run(arguments: argparse.Namespace) -> int:
     check_rules(arguments.rule, RULES)
     context = Context(arguments.nccl, arguments.torch, arguments.platform)
     document = lint(arguments.files, context, arguments.kind)
-    findings = [
-        one
-        for one in document["findings"]
-        if takes(one["rule"], one["severity"], arguments, SEVERITIES)
-    ]
+    findings = selected(
+        document["findings"], "rule", (arguments.rule, arguments.severity), SEVERITIES
+    )
     document |= {
         "findings": findings,
         "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES},
     }
     if arguments.format == "csv":
-        show_rows(arguments, lambda width: (), findings, COLUMNS)
+        show_rows(arguments.format, arguments.quiet, lambda width: (), findings, COLUMNS)
     elif not arguments.quiet:
         render = {"json": render_json, "sarif": render_sarif, "table": render_table}[
             arguments.format

@@ -13,16 +13,21 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_flag, add_verbose
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_flag,
+    add_value,
+    add_verbose,
+)
 from unhang.core.errors import UserError
 from unhang.core.text import visible
 from unhang.jobs.commands.watch_all import watch_all
 from unhang.jobs.commands.watch_one import Job, say, stopped_by_signals, watched
-from unhang.jobs.commands.watch_outputs import Outputs, add_outputs, outputs_of
+from unhang.jobs.commands.watch_outputs import Outputs, WatchOptions, add_outputs, outputs_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang.jobs.watch.live import end_job, is_running, live_samples
 from unhang.jobs.watch.of_slurm import cancel, how_it_ended, slurm_samples
@@ -62,19 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="-- COMMAND",
         help="the job to start; torch's flight recorder is on in it",
     )
-    parser.add_argument(
-        "--no-recorder", action="store_true", help="set no variable for the job that is started"
+    add_flag(parser, "--no-recorder", "set no variable for the job that is started")
+    add_value(
+        parser, "--pid", "PID", "a job that runs: its launcher, or one of its ranks", process_number
     )
-    parser.add_argument(
-        "--pid",
-        type=process_number,
-        metavar="PID",
-        help="a job that runs: its launcher, or one of its ranks",
-    )
-    parser.add_argument(
+    add_value(
+        parser,
         "--slurm-job",
-        metavar="ID",
-        help="a job of Slurm that runs: samples of all its nodes, by a step beside its own",
+        "ID",
+        "a job of Slurm that runs: samples of all its nodes, by a step beside its own",
     )
     add_flag(
         parser,
@@ -100,20 +101,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " the label unhang/watch=off (labelled: all but those with unhang/watch=on), their own or"
         " their namespace's",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--no-progress",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="seconds without progress until it is looked at (default 60)",
+        "S",
+        "seconds without progress until it is looked at (default 60)",
+        float,
+        60.0,
     )
-    parser.add_argument(
-        "--every",
-        type=float,
-        default=2.0,
-        metavar="S",
-        help="seconds between two samples (default 2)",
-    )
+    add_value(parser, "--every", "S", "seconds between two samples (default 2)", float, 2.0)
     actions = (
         "when it hangs: report (default), dump (also write the evidence to --out), terminate (say"
         " that it would be ended, after two looks, each by two sources; with --act end it)"
@@ -134,21 +130,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="watch nothing: what became of earlier verdicts (default: the user's own record)",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--grace",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)",
+        "S",
+        "seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)",
+        float,
+        30.0,
     )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path(),
-        metavar="FOLDER",
-        help="folder of the evidence (default: here)",
-    )
-    parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
+    add_value(parser, "--out", "FOLDER", "folder of the evidence (default: here)", Path, Path())
+    add_value(parser, "--py-spy", "PATH", "py-spy, where it is not on PATH")
     add_outputs(parser)
     add_verbose(parser)
     add_examples(parser, EXAMPLES)
@@ -158,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
     """The job's own exit code, 128 and the number of a signal that ended it; 0 for a job of --pid
     or --slurm-job that ended; 86 for one that was ended here."""
     if arguments.record is not None:
-        return _show_record(arguments)
+        return _show_record(arguments.record)
     given = (arguments.command, arguments.pid, arguments.slurm_job, arguments.all)
     if sum(map(bool, given)) != 1:
         raise UserError(
@@ -188,59 +179,58 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--act: expected --on-hang terminate beside it, which it lets act")
     if not arguments.out.is_dir():
         raise UserError(f"--out: expected a folder, found none at {arguments.out}")
-    outputs = outputs_of(arguments, say)
+    outputs = outputs_of(WatchOptions.of(arguments), say)
     with own_words() as outputs.words:
         if arguments.all:
-            return watch_all(arguments, outputs)
-        code = _run_and_watch(arguments, outputs)
+            return watch_all(outputs)
+        code = _run_and_watch(outputs)
         if outputs.ended:  # last, below what the launcher prints when it is ended
             say(outputs.ended)
     return code
 
 
-def _run_and_watch(arguments: argparse.Namespace, outputs: Outputs) -> int:
-    if arguments.slurm_job:
-        number = arguments.slurm_job
+def _run_and_watch(outputs: Outputs) -> int:
+    options = outputs.options
+    if number := options.slurm_job:
         with (
             stopped_by_signals(),
             _recorded(f"slurm {number}", lambda: how_it_ended(number)) as to,
         ):
-            return watched(_of_slurm(arguments), arguments, outputs, to) or 0
-    if not arguments.command:
-        if not is_running(arguments.pid):
-            raise UserError(f"--pid: no process {arguments.pid} on this machine: it has ended")
-        job = job_of(arguments.pid, arguments, is_ours=False)
+            return watched(_of_slurm(number, options), outputs, to) or 0
+    if pid := options.pid:
+        if not is_running(pid):
+            raise UserError(f"--pid: no process {pid} on this machine: it has ended")
+        job = job_of(pid, options, is_ours=False)
         # its exit code is for its parent alone
-        with stopped_by_signals(), _recorded(f"pid {arguments.pid}", lambda: UNSEEN) as to:
-            return watched(job, arguments, outputs, to) or 0
-    return _started_and_watched(arguments, outputs)
+        with stopped_by_signals(), _recorded(f"pid {pid}", lambda: UNSEEN) as to:
+            return watched(job, outputs, to) or 0
+    return _started_and_watched(outputs)
 
 
-def _started_and_watched(arguments: argparse.Namespace, outputs: Outputs) -> int:
+def _started_and_watched(outputs: Outputs) -> int:
+    options = outputs.options
     how = UNSEEN
     with (
         _folder_of_dumps() as folder,
         job_signals() as signals,
-        _recorded(f"command {arguments.command[0]}", lambda: how) as to,
+        _recorded(f"command {options.command[0]}", lambda: how) as to,
     ):
         added = (
-            {}
-            if arguments.no_recorder
-            else prepared_environment(arguments.command, os.environ, folder)
+            {} if options.no_recorder else prepared_environment(options.command, os.environ, folder)
         )
-        job = _start(signals, arguments.command, added)
+        job = _start(signals, options.command, added)
         with signals.watching():
-            of = job_of(job.pid, arguments, is_ours=True)
-            if code := watched(of, arguments, outputs, to, signals):
+            of = job_of(job.pid, options, is_ours=True)
+            if code := watched(of, outputs, to, signals):
                 return code
         code = job.wait()
         how = FAILED if code else WELL
         return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
 
 
-def _show_record(arguments: argparse.Namespace) -> int:
+def _show_record(named: Sequence[Path]) -> int:
     own = record_file(os.environ)
-    paths = arguments.record or ([own] if own and own.exists() else [])
+    paths = named or ([own] if own and own.exists() else [])
     if not paths:
         raise UserError(
             "--record: expected a record of earlier watches, found none; each watch keeps its own"
@@ -262,33 +252,33 @@ def _recorded(name: str, how_ended: Callable[[], str]) -> Iterator[Record]:
             say(problem)
 
 
-def job_of(pid: int, arguments: argparse.Namespace, is_ours: bool) -> Job:
+def job_of(pid: int, options: WatchOptions, is_ours: bool) -> Job:
     """The job of a process of this machine."""
+    own = {"pids": [pid], "py_spy": options.py_spy}
 
-    def look_here(options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        given = {"pids": [pid], "py_spy": arguments.py_spy, **options}
+    def look_here(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
         try:
-            return [look(given, load_nvidia_ml_py)]
+            return [look({**own, **asked}, load_nvidia_ml_py)]
         except ValueError as problem:
             raise UserError(str(problem)) from None
 
     return Job(
-        live_samples(pid, arguments.every),
+        live_samples(pid, options.every),
         look_here,
-        lambda: end_job(pid, arguments.grace),
+        lambda: end_job(pid, options.grace),
         is_ours,
-        name=_named(arguments),
+        name=visible(shlex.join(options.command), 80) if is_ours else f"process {pid}",
     )
 
 
-def _of_slurm(arguments: argparse.Namespace) -> Job:
-    job, own = arguments.slurm_job, {"py_spy": arguments.py_spy}
+def _of_slurm(job: str, options: WatchOptions) -> Job:
+    own = {"py_spy": options.py_spy}
     return Job(
-        slurm_samples(job, arguments.every),
-        lambda options: slurm_documents(job, arguments_of({**own, **options})),
+        slurm_samples(job, options.every),
+        lambda asked: slurm_documents(job, arguments_of({**own, **asked})),
         lambda: cancel(job),
         is_ours=True,
-        name=_named(arguments),
+        name=f"the job {visible(job, 40)} of Slurm",
     )
 
 
@@ -317,12 +307,3 @@ def _start(
         return signals.start(command, {**os.environ, **added})
     except OSError as problem:
         raise UserError(f"{command[0]}: {problem.strerror}") from None
-
-
-def _named(arguments: argparse.Namespace) -> str:
-    """The job as it was given."""
-    if arguments.slurm_job:
-        return f"the job {visible(str(arguments.slurm_job), 40)} of Slurm"
-    if not arguments.command:
-        return f"process {arguments.pid}"
-    return visible(shlex.join(arguments.command), 80)

@@ -3,7 +3,6 @@ with a detector of its own. All are sampled in one pass, and looked at one after
 
 from __future__ import annotations
 
-import argparse
 import os
 import queue
 import threading
@@ -11,6 +10,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from unhang.core.errors import UserError
 from unhang.core.text import visible
@@ -42,7 +43,6 @@ ASKED_TIMES, ASKED_EVERY_S = 12, 5.0
 class Site:
     """What the watches of a machine share."""
 
-    arguments: argparse.Namespace
     outputs: Outputs
     cluster: Cluster | None = None
     host: str = ""
@@ -110,7 +110,7 @@ class Site:
         ]
 
     def _write_metrics(self) -> None:
-        path = self.arguments.textfile
+        path = self.outputs.options.textfile
         if path is None or time.monotonic() - self.written < METRICS_EVERY_S:
             return
         self.written = time.monotonic()
@@ -141,10 +141,9 @@ class Watch:
         self.turn = Turn(came["user"])
         self.pids: list[int] = [row["pid"] for row in came["header"]["ranks"]]
         self.slurm_name = ""  # as Slurm's commands call it; "" where they did not answer
-        shown = {**vars(site.arguments), "textfile": None}
         self.outputs = replace(
             site.outputs,
-            arguments=argparse.Namespace(**shown),
+            options=msgspec.structs.replace(site.outputs.options, textfile=None),
             say=lambda text: site.outputs.say(f"{self.name}: {text}"),
             job=name,
         )
@@ -182,7 +181,7 @@ class Watch:
             if self._is_left_out():
                 self._kept.acquire()  # what was not watched is in no record
                 return
-            watched(self._job(), self.outputs.arguments, self.outputs, self.record)
+            watched(self._job(), self.outputs, self.record)
             if self.outputs.ended:
                 self.outputs.say(self.outputs.ended)
         except Exception as problem:  # whatever a job shows, the others are watched
@@ -206,7 +205,7 @@ class Watch:
             why = f"its comment is {OFF}"
         elif wishes == {LEFT_OUT}:  # a stranger's rank that claims to be of the job silences none
             why = f"it has the label {LABEL}={LEFT_OUT}"
-        elif self.site.arguments.pods == "labelled" and WATCHED not in wishes:
+        elif self.outputs.options.pods == "labelled" and WATCHED not in wishes:
             why = f"neither pod nor namespace has the label {LABEL}={WATCHED}"
         else:
             why = ""
@@ -214,10 +213,11 @@ class Watch:
             self.outputs.say(f"left out: {why}")
             return True
         if comment == TERMINATE:
-            self.outputs.arguments.on_hang = "terminate"
+            ending = msgspec.structs.replace(self.outputs.options, on_hang="terminate")
+            self.outputs.options = ending
             self.outputs.say(
                 f"its comment is {TERMINATE}: "
-                + ("it is ended if it hangs" if self.site.arguments.act else "in shadow")
+                + ("it is ended if it hangs" if self.outputs.options.act else "in shadow")
             )
         return False
 
@@ -264,7 +264,7 @@ class Watch:
         tick = self.outputs.last[0] if self.outputs.last else Tick(0.0)
         left = [row["pid"] for row in tick.ranks.values() if row.get("state") not in GONE]
         given = ["--pid", str((left or self.pids)[0])]
-        given += arguments_of({"py_spy": self.site.arguments.py_spy, **options})
+        given += arguments_of({"py_spy": self.outputs.options.py_spy, **options})
         self.turn.has_gpu = any(ranks_by_gpu(tick).values())
         say = str if self.outputs.is_idle else self.outputs.say
         return self.site.looking.look(self.turn, given, say)
@@ -276,7 +276,7 @@ class Watch:
         return f"{', '.join(others)} is in the same job of Slurm" if others else ""
 
     def _report(self, headline: str) -> None:
-        if self.site.arguments.job_comment and self.slurm_name:
+        if self.outputs.options.job_comment and self.slurm_name:
             try:
                 write_admin_comment(self.slurm_name, f"unhang: {headline}")
             except UserError as problem:
@@ -300,14 +300,14 @@ class Watch:
         return UNSEEN
 
 
-def watch_all(arguments: argparse.Namespace, outputs: Outputs) -> int:
+def watch_all(outputs: Outputs) -> int:
     """Watches until it is stopped."""
-    site = Site(arguments, outputs, cluster_of(os.environ) if arguments.pods else None)
+    site = Site(outputs, cluster_of(os.environ) if outputs.options.pods else None)
     with stopped_by_signals():
-        every = f"a sample each {arguments.every:g} s"
-        outputs.say(f"all jobs of this machine that may be read, {every}")
+        every_s = outputs.options.every
+        outputs.say(f"all jobs of this machine that may be read, a sample each {every_s:g} s")
         try:
-            for moment in moments(arguments.every, outputs.say):
+            for moment in moments(every_s, outputs.say):
                 site.takes(moment)
         finally:
             site.close()

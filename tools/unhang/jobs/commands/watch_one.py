@@ -3,7 +3,6 @@ and answered."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -87,15 +86,15 @@ def stopped_by_signals() -> Iterator[None]:
 
 def watched(
     job: Job,
-    arguments: argparse.Namespace,
     outputs: Outputs,
     to: Record,
     signals: JobSignals | None = None,
 ) -> int | None:
     """Watches until the job ends; TERMINATED if it was ended here, which no signal interrupts."""
     with _table_of(not job.is_ours) as show:
-        alerts, patience = Alerts(), Patience(arguments.no_progress)
-        slow = SlowLooks(job.slow_every_s, arguments.no_progress) if arguments.slow else None
+        no_progress_s = outputs.options.no_progress
+        alerts, patience = Alerts(), Patience(no_progress_s)
+        slow = SlowLooks(job.slow_every_s, no_progress_s) if outputs.options.slow else None
 
         def update(tick: Tick, since_s: float) -> None:
             outputs.sampled(tick, since_s)
@@ -106,10 +105,10 @@ def watched(
             if slow and slow.is_due(tick, since_s):
                 _look_for_slow(job, outputs, slow)
 
-        for event in detect(_noted(job.samples, outputs), arguments.no_progress, update):
+        for event in detect(_noted(job.samples, outputs), no_progress_s, update):
             if job.is_patient and not patience.is_due(event):
                 continue
-            if _answer(event, job, arguments, outputs, to):
+            if _answer(event, job, outputs, to):
                 if signals:
                     signals.ends_watch = False
                 job.end()
@@ -180,7 +179,7 @@ def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
             verdict = verdict_of(inspection)
             outputs.log(verdict)
             if inspection["suspects"]:
-                verbose = outputs.arguments.verbose
+                verbose = outputs.options.verbose
                 outputs.show(render_inspection(inspection, verbose=verbose))
             else:
                 outputs.say(verdict)
@@ -189,23 +188,19 @@ def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
     outputs.slow_ranks = looks.agreed
 
 
-def _answer(
-    event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs, to: Record
-) -> bool:
+def _answer(event: Event, job: Job, outputs: Outputs, to: Record) -> bool:
     """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not
     answer) ends no watch."""
     if not outputs.is_idle and not outputs.hung:  # either may stand still for days
         outputs.say(f"{event.why}; looking at the job")
     try:
-        return _looks_hung(event, job, arguments, outputs, to)
+        return _looks_hung(event, job, outputs, to)
     except UserError as problem:
         outputs.say(f"the look failed: {visible(str(problem), 400)}")
         return False
 
 
-def _looks_hung(
-    event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs, to: Record
-) -> bool:
+def _looks_hung(event: Event, job: Job, outputs: Outputs, to: Record) -> bool:
     """Looks and reports; whether the job is to be ended, which takes two looks that agree and
     --act. Raises UserError."""
     documents, inspection = _looked_at(event, job)
@@ -229,12 +224,12 @@ def _looks_hung(
     else:
         _show(inspection, outputs)
         outputs.full, outputs.left_alone = None, ""
-        if arguments.on_hang != "report":
+        if outputs.options.on_hang != "report":
             outputs.full = _dump(outputs, documents, inspection)
     if headline := outputs.looked(inspection, named, outputs.full):
         to.hung(headline)
         job.reported(headline)
-    if arguments.on_hang != "terminate":
+    if outputs.options.on_hang != "terminate":
         return False
     if not is_still:
         outputs.say(f"a second look in {SECOND_LOOK_S:g} s, before a job is ended")
@@ -247,8 +242,8 @@ def _looks_hung(
             _show(again, outputs)
             outputs.say(f"{why}: the job is left alone")
         return False
-    is_news = to.would_end(arguments.act)
-    if not arguments.act:
+    is_news = to.would_end(outputs.options.act)
+    if not outputs.options.act:
         if is_news:
             outputs.say(
                 f"in shadow: {', '.join(sources)} agree that it stands, and the job would have been"
@@ -289,7 +284,7 @@ def _looked_at(event: Event, job: Job) -> tuple[Sequence[dict[str, Any]], dict[s
 
 def _show(inspection: Mapping[str, Any], outputs: Outputs) -> None:
     """Prints the verdict; that a server is still idle is no news."""
-    verbose, was_idle = outputs.arguments.verbose, outputs.is_idle
+    verbose, was_idle = outputs.options.verbose, outputs.is_idle
     outputs.is_idle = inspection["state"] == IDLE
     if not (was_idle and outputs.is_idle):
         outputs.show(render_inspection(masked_document(inspection), verbose=verbose))
@@ -300,7 +295,7 @@ def _dump(
 ) -> Path | None:
     """The bundle; None, and a line, where it could not be written."""
     of = f"{outputs.job.replace(' ', '-')}-" if outputs.job else ""
-    path = outputs.arguments.out / f"hang-{of}{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
+    path = outputs.options.out / f"hang-{of}{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
     try:
         write_bundle(path, documents, inspection)
         outputs.say(f"the evidence is in {path}")

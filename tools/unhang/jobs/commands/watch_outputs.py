@@ -16,8 +16,11 @@ from logging.handlers import SysLogHandler
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_repeatable
-from unhang.core.commands.hooks import call_in_a_session, check_hooks, send
+from unhang.core.commands.common_options import (
+    add_repeatable,
+    add_value,
+)
+from unhang.core.commands.hooks import Hooks, call_in_a_session, check_hooks, send
 from unhang.core.errors import UserError
 from unhang.core.run.run_folder import write_named
 from unhang.core.secrets_in_text import masked_document
@@ -58,15 +61,40 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
         const=DEV_LOG,
         help=f"one line in the system's log (the socket {DEV_LOG}), once for each verdict",
     )
-    shown.add_argument(
+    add_value(
+        shown,
         "--textfile",
-        type=Path,
-        metavar="FILE.prom",
-        help=f"metrics for Prometheus' textfile collector, each {METRICS_EVERY_S:g} s",
+        "FILE.prom",
+        f"metrics for Prometheus' textfile collector, each {METRICS_EVERY_S:g} s",
+        Path,
     )
     add_repeatable(
         shown, "--label", "NAME=VALUE", "a label for every series of --textfile: cluster=production"
     )
+
+
+class WatchOptions(Hooks, frozen=True):
+    """command, pid, slurm_job: what is watched; no_progress, every, grace: seconds; on_hang, act:
+    what becomes of a hung job; out: the folder of the evidence."""
+
+    command: list[str]
+    no_recorder: bool
+    pid: int | None
+    slurm_job: str | None
+    job_comment: bool
+    slow: bool
+    pods: str | None
+    no_progress: float
+    every: float
+    on_hang: str
+    act: bool
+    grace: float
+    out: Path
+    py_spy: str | None
+    verbose: bool
+    syslog: str | None
+    textfile: Path | None
+    label: list[str]
 
 
 @dataclass
@@ -77,7 +105,7 @@ class Outputs:
     the suspects of the last verdict of a hang, whose evidence is in full; left_alone: why the job
     was not ended for it; words: what is written to standard error."""
 
-    arguments: argparse.Namespace
+    options: WatchOptions
     labels: Mapping[str, str]
     say: Callable[[str], None]
     job: str = ""
@@ -138,8 +166,8 @@ class Outputs:
             called = partial(call_in_a_session, added={BUNDLE: where} if where else {})
             short = json.loads(render_evidence(replace(answer, full=where)))
             for line in (
-                *send(short, self.arguments, called),
-                *_logged(headline, self.arguments.syslog),
+                *send(short, self.options, called),
+                *_logged(headline, self.options.syslog),
             ):
                 self.say(line)
         self._write()
@@ -148,37 +176,37 @@ class Outputs:
     def log(self, headline: str) -> None:
         """Writes what is no hang to the system's log, as a warning."""
         text = f"{self.job}: {headline}" if self.job else headline
-        for line in _logged(text, self.arguments.syslog, logging.WARNING):
+        for line in _logged(text, self.options.syslog, logging.WARNING):
             self.say(line)
 
     def _write(self) -> None:
-        path = self.arguments.textfile
+        path = self.options.textfile
         if path is None or self.last is None or self.job:
             return
         self.written = time.monotonic()
         write_metrics(path, [self], self)
 
 
-def outputs_of(arguments: argparse.Namespace, say: Callable[[str], None]) -> Outputs:
+def outputs_of(options: WatchOptions, say: Callable[[str], None]) -> Outputs:
     """Checks the options before a job is started. Raises UserError."""
-    check_hooks(arguments)
-    if arguments.label and not arguments.textfile:
+    check_hooks(options)
+    if options.label and not options.textfile:
         raise UserError("--label: expected --textfile beside it, whose series it is for")
-    if arguments.textfile and not arguments.textfile.parent.is_dir():
+    if options.textfile and not options.textfile.parent.is_dir():
         raise UserError(
-            f"--textfile: expected an existing folder, found none at {arguments.textfile.parent}"
+            f"--textfile: expected an existing folder, found none at {options.textfile.parent}"
         )
-    if arguments.syslog:
+    if options.syslog:
         try:
             # logging's handler does not say that nobody listens
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-                probe.connect(arguments.syslog)
+                probe.connect(options.syslog)
         except OSError as problem:
             raise UserError(
-                f"--syslog: expected a log socket at {visible(arguments.syslog, 200)}:"
+                f"--syslog: expected a log socket at {visible(options.syslog, 200)}:"
                 f" {problem.strerror}; it would be missed at a hang"
             ) from None
-    return Outputs(arguments, _labels(arguments.label), say)
+    return Outputs(options, _labels(options.label), say)
 
 
 def _labels(given: list[str]) -> Mapping[str, str]:

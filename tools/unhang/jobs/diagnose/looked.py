@@ -1,22 +1,17 @@
 """What `unhang inspect --out` wrote of a job while it hung, as a diagnosis of its logs uses it.
 
-The diagnosis does not know how a look is judged; the command line hands over the reader with the
-arguments.
+The diagnosis does not know how a look is judged; the command line hands over the reader.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unhang.core.errors import UserError
-from unhang.core.verdict.answer import JobAnswer
-from unhang.core.verdict.screen import VerdictScreen
-
 if TYPE_CHECKING:  # every command gets the reader, and few diagnose
+    from unhang.core.verdict.answer import JobAnswer
     from unhang.jobs.diagnose.meaning.evidence import Evidence
     from unhang.jobs.flight import Flight
 
@@ -39,12 +34,6 @@ class Look:
     evidence: tuple[Evidence, ...]
 
 
-def _none(_names: Sequence[str]) -> Look:
-    raise UserError(
-        "expected logs, found a bundle of unhang inspect, which this caller does not read"
-    )
-
-
 @dataclass(frozen=True)
 class LookReader:
     """How bundles of looks are read.
@@ -56,17 +45,8 @@ class LookReader:
     render      (verdict, plain) -> all of it
     """
 
-    is_bundle: Callable[[Path], bool] = lambda _path: False
-    read: Callable[[Sequence[str]], Look] = _none
-    joined: Callable[[Mapping[str, Any], Look], dict[str, Any]] = lambda diagnosis, _look: dict(
-        diagnosis
-    )
-    answer: Callable[[Mapping[str, Any]], JobAnswer] = lambda _verdict: JobAnswer(
-        "inspect", "", VerdictScreen("")
-    )
-    render: Callable[[Mapping[str, Any], bool], str] = lambda _verdict, _plain: ""
-
-
-def look_reader(arguments: argparse.Namespace) -> LookReader:
-    """What was handed over; a caller that hands over nothing has no bundles."""
-    return getattr(arguments, "look_reader", LookReader())
+    is_bundle: Callable[[Path], bool]
+    read: Callable[[Sequence[str]], Look]
+    joined: Callable[[Mapping[str, Any], Look], dict[str, Any]]
+    answer: Callable[[Mapping[str, Any]], JobAnswer]
+    render: Callable[[Mapping[str, Any], bool], str]

@@ -14,13 +14,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_format_option, add_repeatable
+import msgspec
+
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_flag,
+    add_format_option,
+    add_repeatable,
+    add_value,
+)
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
 from unhang.core.verdict.streams import Event, Stream
 from unhang.smoke import node_plans as planning
 from unhang.smoke.commands.smoke_expectations import expectations_of
+from unhang.smoke.commands.smoke_options import SmokeOptions
 from unhang.smoke.commands.smoke_output import deliver, exit_code
 from unhang.smoke.container import RUNTIMES, Container, choose_container
 from unhang.smoke.cross_check import cross_check
@@ -47,17 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ranks(parser)
     _add_tests(parser)
     add_format_option(parser, FORMATS)
-    parser.add_argument("--out", metavar="FILE", help="also write the JSON result to this file")
+    add_value(parser, "--out", "FILE", "also write the JSON result to this file")
     add_examples(parser, EXAMPLES)
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--local", action="store_true", help="test this machine (default)")
+    add_flag(parser, "--local", "test this machine (default)")
     as_hosts = (
         "run as N hosts on this machine, so that NCCL uses its network transport between them"
         " (default: one host)"
     )
-    parser.add_argument("--as-hosts", type=int, metavar="N", help=as_hosts)
+    add_value(parser, "--as-hosts", "N", as_hosts, int)
     add_repeatable(
         parser, "--hosts", "NODES", "test these nodes: names or node sets, for example gpu[01-08]"
     )
@@ -74,31 +83,28 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         "option for srun, for example --srun=--partition=gpu --srun=--gres=gpu:8",
     )
     beside = "start although processes or jobs use the GPUs; without it such a node takes no part"
-    parser.add_argument("--beside-jobs", action="store_true", help=beside)
+    add_flag(parser, "--beside-jobs", beside)
     # the playbook: read a session's folder, write its next step, start nothing
-    parser.add_argument("--step-in", metavar="FOLDER", help=argparse.SUPPRESS)
+    add_value(parser, "--step-in", "FOLDER", argparse.SUPPRESS)
     # the playbook: show the result of a session's folder
-    parser.add_argument("--show-in", metavar="FOLDER", help=argparse.SUPPRESS)
+    add_value(parser, "--show-in", "FOLDER", argparse.SUPPRESS)
     parser.add_argument("--user", help="user name for ssh")
-    parser.add_argument(
-        "--ssh-config",
-        metavar="FILE",
-        help="configuration file for ssh instead of the default ones",
+    add_value(
+        parser, "--ssh-config", "FILE", "configuration file for ssh instead of the default ones"
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--known-hosts",
-        metavar="FILE",
-        help="known_hosts file for ssh instead of the default ones; unknown keys are refused",
+        "FILE",
+        "known_hosts file for ssh instead of the default ones; unknown keys are refused",
     )
-    parser.add_argument("--identity", metavar="FILE", help="private key for ssh")
+    add_value(parser, "--identity", "FILE", "private key for ssh")
     add_repeatable(parser, "--switch", "SWITCH=NODES", "the nodes of one switch, for isolation")
-    parser.add_argument(
+    add_value(
+        parser,
         "--inventory",
-        metavar="PATH",
-        help=(
-            "an inventory that names the switches: variable unhang_switch, or groups leaf* and"
-            " switch*"
-        ),
+        "PATH",
+        "an inventory that names the switches: variable unhang_switch, or groups leaf* and switch*",
     )
     parser.add_argument(
         "--isolate",
@@ -106,41 +112,37 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="after a failure of three or more nodes, find the faulty one",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--search-timeout",
-        type=float,
-        metavar="SECONDS",
-        default=1200.0,
-        help="time for experiments and isolation (default: %(default)s)",
+        "SECONDS",
+        "time for experiments and isolation (default: %(default)s)",
+        float,
+        1200.0,
     )
 
 
 def _add_ranks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--nproc",
-        type=int,
-        metavar="N",
-        help="ranks per node (default: one per GPU; 2 without GPUs)",
-    )
+    add_value(parser, "--nproc", "N", "ranks per node (default: one per GPU; 2 without GPUs)", int)
     parser.add_argument(
         "--backend",
         choices=("auto", "nccl", "gloo"),
         default="auto",
         help="auto (default): nccl on nodes with GPUs, else gloo",
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--phases",
-        metavar="NAMES",
-        help=(
-            "only these phases, or +NAME in addition to the default ones:"
-            f" {', '.join(planning.PHASES)}"
-        ),
+        "NAMES",
+        "only these phases, or +NAME in addition to the default ones:"
+        f" {', '.join(planning.PHASES)}",
     )
-    parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch")
-    parser.add_argument(
+    add_value(parser, "--python", "PATH", "the Python with the users' torch")
+    add_value(
+        parser,
         "--container-image",
-        metavar="IMAGE",
-        help="run in this image; --python is then a path in the image",
+        "IMAGE",
+        "run in this image; --python is then a path in the image",
     )
     parser.add_argument(
         "--container-runtime",
@@ -153,44 +155,36 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         "OPTION",
         "option for the runtime: --container-option=--device=/dev/infiniband",
     )
-    parser.add_argument(
-        "--port", type=int, metavar="PORT", help="port of the rendezvous (default: a free port)"
-    )
+    add_value(parser, "--port", "PORT", "port of the rendezvous (default: a free port)", int)
 
 
 def _add_tests(parser: argparse.ArgumentParser) -> None:
     stalled = (
         "time after which a collective counts as stalled (default: 10, more for large messages)"
     )
-    parser.add_argument("--step-timeout", type=float, metavar="SECONDS", help=stalled)
-    parser.add_argument(
+    add_value(parser, "--step-timeout", "SECONDS", stalled, float)
+    add_value(
+        parser,
         "--timeout",
-        type=float,
-        metavar="SECONDS",
-        default=planning.TOTAL_TIMEOUT_S,
-        help="time for the whole test (default: %(default)s)",
+        "SECONDS",
+        "time for the whole test (default: %(default)s)",
+        float,
+        planning.TOTAL_TIMEOUT_S,
     )
-    parser.add_argument(
-        "--max-size",
-        metavar="SIZE",
-        help="largest message, for example 64M (default: as memory allows)",
+    add_value(
+        parser, "--max-size", "SIZE", "largest message, for example 64M (default: as memory allows)"
     )
-    parser.add_argument(
+    add_value(
+        parser,
         "--sizes",
-        metavar="SIZE,...",
-        help=(
-            "message sizes of the bandwidth phase (default: 1M,32M,256M,1G; without GPUs 64K,1M,8M)"
-        ),
+        "SIZE,...",
+        "message sizes of the bandwidth phase (default: 1M,32M,256M,1G; without GPUs 64K,1M,8M)",
     )
-    parser.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="a setting for all ranks"
-    )
+    add_repeatable(parser, "--env", "NAME=VALUE", "a setting for all ranks")
     add_repeatable(parser, "--rank-env", "RANK:NAME=VALUE", "a setting for one rank")
     # a fault to cause on purpose, one of planning.FAULTS, for a RANK, a HOST, HOST+HOST together,
     # or every group of at least *N nodes
-    parser.add_argument(
-        "--drill", action="append", default=[], metavar="WHO:FAULT[:PHASE]", help=argparse.SUPPRESS
-    )
+    add_repeatable(parser, "--drill", "WHO:FAULT[:PHASE]", argparse.SUPPRESS)
     parser.add_argument(
         "--experiments",
         action=argparse.BooleanOptionalAction,
@@ -198,82 +192,85 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
         help="after a failure, search for a setting that avoids it",
     )
     earlier = "JSON results of earlier tests, or folders of them, to compare the bandwidth with"
-    parser.add_argument("--baseline", action="append", default=[], metavar="PATH", help=earlier)
+    add_repeatable(parser, "--baseline", "PATH", earlier)
     measured = (
         "a policy whose key bandwidth sets the expected bandwidth (unhang policy --smoke writes it)"
     )
-    parser.add_argument("--policy", metavar="FILE", help=measured)
+    add_value(parser, "--policy", "FILE", measured)
     # the playbook has the same key
-    parser.add_argument("--policy-bandwidth", metavar="JSON", help=argparse.SUPPRESS)
+    add_value(parser, "--policy-bandwidth", "JSON", argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 pass, 1 fail with suspects, 2 nothing could be proved."""
-    request = request_of(arguments)
+    options = SmokeOptions.of(arguments)
+    request = request_of(options)
     if arguments.out:
         checked_output(arguments.out)
     ways = {
         "--local": arguments.local,
-        "--hosts": arguments.hosts,
+        "--hosts": options.hosts,
         "--step-in": arguments.step_in,
         "--show-in": arguments.show_in,
     }
     chosen = [name for name, given in ways.items() if given] or ["--local"]
     if len(chosen) > 1:
         raise UserError(f"expected one of {', '.join(ways)}, found {' and '.join(chosen)}")
-    if arguments.as_hosts is not None and chosen != ["--local"]:
+    if options.as_hosts is not None and chosen != ["--local"]:
         raise UserError(f"--as-hosts: expected --local beside it, found {chosen[0]}")
-    if chosen == ["--step-in"]:
-        return write_next_step(arguments, request)
-    if chosen == ["--show-in"]:
+    if arguments.step_in:
+        return write_next_step(Path(arguments.step_in), options, request)
+    if arguments.show_in:
         result = read_result(Path(arguments.show_in))
     else:
         started, began = datetime.datetime.now(datetime.UTC), time.monotonic()
-        result = (
-            smoke_here(arguments, request)
-            if chosen == ["--local"]
-            else smoke_there(arguments, request)
-        )
-        name = "local" if chosen == ["--local"] else arguments.launcher
+        name, test = (options.launcher, smoke_there) if options.hosts else ("local", smoke_here)
+        result = test(options, request)
         result |= {"launcher": name, "started": started.isoformat(timespec="seconds")}
         result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
-    deliver(result, arguments)
+    deliver(result, arguments.format, arguments.out)
     return exit_code(result)
 
 
-def request_of(arguments: argparse.Namespace) -> planning.Request:
+def request_of(options: SmokeOptions) -> planning.Request:
     """The request of the options. Raises UserError for a contradiction."""
-    for option in ("nproc", "port", "step_timeout", "timeout", "search_timeout"):
-        name, value = f"--{option.replace('_', '-')}", getattr(arguments, option)
+    numbers = {
+        "nproc": options.nproc,
+        "port": options.port,
+        "step-timeout": options.step_timeout,
+        "timeout": options.timeout,
+        "search-timeout": options.search_timeout,
+    }
+    for name, value in numbers.items():
         if value is not None and value <= 0:
-            raise UserError(f"{name}: expected a number above 0, found {value}")
-    if arguments.port and arguments.port > 65535:
-        raise UserError(f"--port: expected a port up to 65535, found {arguments.port}")
+            raise UserError(f"--{name}: expected a number above 0, found {value}")
+    if options.port and options.port > 65535:
+        raise UserError(f"--port: expected a port up to 65535, found {options.port}")
     return planning.Request(
-        backend=arguments.backend,
-        phases=planning.parse_phases(arguments.phases) if arguments.phases else None,
-        step_timeout_s=arguments.step_timeout,
-        total_timeout_s=arguments.timeout,
-        max_bytes=planning.parse_size(arguments.max_size) if arguments.max_size else None,
+        backend=options.backend,
+        phases=planning.parse_phases(options.phases) if options.phases else None,
+        step_timeout_s=options.step_timeout,
+        total_timeout_s=options.timeout,
+        max_bytes=planning.parse_size(options.max_size) if options.max_size else None,
         bandwidth_bytes=tuple(map(planning.parse_size,
-        arguments.sizes.split(","))) if arguments.sizes else None,
-        python=None if arguments.container_image else arguments.python,
-        drills=tuple(map(planning.parse_drill, arguments.drill)),
-        environment=planning.parse_settings(arguments.env, "--env"),
-        rank_environment=planning.parse_rank_settings(arguments.rank_env),
+        options.sizes.split(","))) if options.sizes else None,
+        python=None if options.container_image else options.python,
+        drills=tuple(map(planning.parse_drill, options.drill)),
+        environment=planning.parse_settings(options.env, "--env"),
+        rank_environment=planning.parse_rank_settings(options.rank_env),
     )  # fmt: skip
 
 
-def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
+def smoke_here(options: SmokeOptions, request: planning.Request) -> dict[str, Any]:
     """The smoke test on this machine, experiments included."""
     payload = payload_bytes()
-    container = container_of(arguments, "local")
+    container = container_of(options, "local")
     backend = request.backend if request.backend != "auto" else "nccl" if local_gpus() else "gloo"
-    if backend == "nccl" and not arguments.beside_jobs and (busy := why_busy(survey_here(payload))):
+    if backend == "nccl" and not options.beside_jobs and (busy := why_busy(survey_here(payload))):
         raise UserError(f"{os.uname().nodename}: {busy}")
-    here = hosts_here(arguments, backend)
+    here = hosts_here(options, backend)
     request = here.request(request)
-    port = arguments.port or free_port()
+    port = options.port or free_port()
     progress = Progress()
 
     def go(wanted: planning.Request, members: Sequence[planning.Member], at: int) -> list[Stream]:
@@ -282,7 +279,7 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
         return run_hosts(plans, lambda node: run_local(node, payload, command, progress.on_event))
 
     # read before anything is started, so that a missing file is reported at once
-    expectations = expectations_of(arguments)
+    expectations = expectations_of(options)
     result = judge(go(request, here.members, port), expectations)
     result["rendezvous"] = {
         "host": here.members[0].host,
@@ -295,10 +292,10 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
         backend == "nccl"
         and result["verdict"] == "pass"
         and len(here.members) == 1
-        and not arguments.container_image
+        and not options.container_image
     ):
         result["cross_check"] = _checked_by_nccl_tests(result, request, here.members[0].nproc)
-    if arguments.experiments:
+    if options.experiments:
 
         def attempt(experiment: Experiment, phase: str) -> tuple[str, float]:
             began = time.monotonic()
@@ -323,84 +320,74 @@ def _checked_by_nccl_tests(result: Mapping[str, Any], request: planning.Request,
     return cross_check(result["collectives"], nproc, settings, library)
 
 
-def hosts_here(arguments: argparse.Namespace, backend: str) -> LocalHosts:
+def hosts_here(options: SmokeOptions, backend: str) -> LocalHosts:
     """This machine, or the hosts that it simulates. Raises UserError."""
     host, interface = os.uname().nodename, "lo" if backend == "gloo" else None
-    if arguments.as_hosts is None:
-        return one_host(host, arguments.nproc or local_gpus() or 2, interface)
+    if options.as_hosts is None:
+        return one_host(host, options.nproc or local_gpus() or 2, interface)
     gpus = (
         os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(local_gpus())))
     ).split(",")
     return several_hosts(
-        host, arguments.as_hosts, gpus if backend == "nccl" else [], arguments.nproc, interface
+        host, options.as_hosts, gpus if backend == "nccl" else [], options.nproc, interface
     )
 
 
-def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
+def smoke_there(options: SmokeOptions, request: planning.Request) -> dict[str, Any]:
     """The smoke test over nodes that ssh or Slurm reaches."""
-    hosts = expand_hosts(arguments.hosts)
-    options = session_options(arguments)
-    launcher = launcher_of(arguments)
-    expectations = expectations_of(arguments)
+    hosts = expand_hosts(options.hosts)
+    session, launcher = session_options(options), launcher_of(options)
+    expectations = expectations_of(options)
     return follow(
-        smoke_session(hosts, launcher.survey(hosts), request, options, expectations), launcher.run
+        smoke_session(hosts, launcher.survey(hosts), request, session, expectations), launcher.run
     )
 
 
-def session_options(arguments: argparse.Namespace) -> SessionOptions:
+def session_options(options: SmokeOptions) -> SessionOptions:
     """The options about experiments after a failure. Raises UserError."""
-    switches = (read_switches(arguments.inventory) if arguments.inventory else {}) | switches_of(
-        arguments.switch
+    switches = (read_switches(options.inventory) if options.inventory else {}) | switches_of(
+        options.switch
     )
-    return SessionOptions(
-        arguments.nproc,
-        arguments.port,
-        arguments.experiments,
-        arguments.isolate,
-        switches,
-        arguments.search_timeout,
-        arguments.beside_jobs,
-    )
+    return msgspec.structs.replace(options, switches=switches)
 
 
-def container_of(arguments: argparse.Namespace, launcher: str) -> Container | None:
+def container_of(options: SmokeOptions, launcher: str) -> Container | None:
     """The image to run in, if one is named. Raises UserError."""
-    gpus = arguments.backend != "gloo"
     return choose_container(
-        arguments.container_image,
-        arguments.container_runtime,
-        arguments.python,
-        arguments.container_option,
+        options.container_image,
+        options.container_runtime,
+        options.python,
+        options.container_option,
         launcher,
-        gpus,
+        options.backend != "gloo",
     )
 
 
-def launcher_of(arguments: argparse.Namespace) -> Launcher:
+def launcher_of(options: SmokeOptions) -> Launcher:
     """The launcher that reaches the nodes (ssh, Slurm). Raises UserError for missing files or
     programs."""
     payload = payload_bytes()
-    container = container_of(arguments, arguments.launcher)
+    container = container_of(options, options.launcher)
     on_event = Progress().on_event
-    if arguments.launcher == "slurm":
-        return slurm_launcher(payload, container, arguments.srun, on_event)
+    if options.launcher == "slurm":
+        return slurm_launcher(payload, container, options.srun, on_event)
     files = {
-        "ssh_config": arguments.ssh_config,
-        "known_hosts": arguments.known_hosts,
-        "identity": arguments.identity,
+        "ssh_config": options.ssh_config,
+        "known_hosts": options.known_hosts,
+        "identity": options.identity,
     }
-    return ssh_launcher(payload, container, arguments.user, files, on_event)
+    return ssh_launcher(payload, container, options.user, files, on_event)
 
 
-def write_next_step(arguments: argparse.Namespace, request: planning.Request) -> int:
+def write_next_step(folder: Path, options: SmokeOptions, request: planning.Request) -> int:
     """The next round, as JSON on standard output."""
     inputs = StepInputs(
         request,
-        session_options(arguments),
-        container_of(arguments, "ansible"),
-        expectations_of(arguments),
+        session_options(options),
+        container_of(options, "ansible"),
+        expectations_of(options),
     )
-    print(json.dumps(next_step(Path(arguments.step_in), inputs)))
+    print(json.dumps(next_step(folder, inputs)))
     return 0
 
 

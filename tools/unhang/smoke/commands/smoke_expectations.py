@@ -3,7 +3,6 @@ earlier results."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,18 @@ from unhang.core.baselines import history_rows, read_baselines
 from unhang.core.errors import UserError
 from unhang.core.schemas.policy import load_policy, policy_faults
 from unhang.core.strict_json import NotStrict, parse_strictly
+from unhang.smoke.commands.smoke_options import SmokeOptions
 from unhang.smoke.expectations import Expectations, read_expectations
 
 
-def expectations_of(arguments: argparse.Namespace) -> Expectations:
+def expectations_of(options: SmokeOptions) -> Expectations:
     """By --baseline, --policy and --policy-bandwidth. Raises UserError."""
     rows = (
-        bandwidth_in(arguments.policy_bandwidth)
-        if arguments.policy_bandwidth is not None
-        else bandwidth_of(arguments.policy)
+        bandwidth_in(options.policy_bandwidth)
+        if options.policy_bandwidth is not None
+        else bandwidth_of(options.policy)
     )
-    return read_expectations(history_rows(read_baselines(arguments.baseline)), rows)
+    return read_expectations(history_rows(read_baselines(options.baseline)), rows)
 
 
 def bandwidth_of(path: str | None) -> list[dict[str, Any]]:

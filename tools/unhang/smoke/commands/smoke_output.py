@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -23,7 +22,7 @@ def exit_code(document: Mapping[str, Any]) -> int:
     return EXIT_CODES[document["verdict"]]
 
 
-def deliver(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
+def deliver(document: Mapping[str, Any], form: str, out: str | None) -> None:
     """Writes unhang/smoke/1 to standard output in the format asked for, and as JSON to the file
     that --out names.
 
@@ -31,19 +30,19 @@ def deliver(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
     of many GPUs.
     """
     try:
-        if arguments.out:
-            write_named(Path(arguments.out), render_json(document))
+        if out:
+            write_named(Path(out), render_json(document))
     except OSError:
         with contextlib.suppress(OSError):
-            _print(document, arguments)
+            _print(document, form)
         raise
-    _print(document, arguments)
+    _print(document, form)
 
 
-def _print(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
-    if arguments.format == "json":
+def _print(document: Mapping[str, Any], form: str) -> None:
+    if form == "json":
         print(render_json(document))
-    elif arguments.format == "junit":
+    elif form == "junit":
         print(render_junit(document), end="")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)

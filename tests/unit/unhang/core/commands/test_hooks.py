@@ -3,7 +3,6 @@ never changes how the command ends."""
 
 from __future__ import annotations
 
-import argparse
 import http.server
 import json
 import os
@@ -12,9 +11,11 @@ import ssl
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from msgspec import ValidationError
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
@@ -23,7 +24,7 @@ from unhang.audit.history.changes import FoundChange
 from unhang.audit.history.news import MOST_ROWS, news_of
 from unhang.audit.history.runs import PastRun
 from unhang.core.commands.hook_orphans import call_and_end_all
-from unhang.core.commands.hooks import HOOK_S, post
+from unhang.core.commands.hooks import HOOK_S, Hooks, post
 from unhang.core.commands.webhook_forms import body_for
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
@@ -249,12 +250,12 @@ def test_an_audit_tells_what_its_run_changed_and_the_first_run_nothing(
     fleet, hook, tmp_path, capsys
 ):
     command, given = hook
-    asked = argparse.Namespace(webhook=[], hook=[command], fail_on="warning")
-    report_run(fleet(finding("bad", "gpu1")), asked)
+    asked = Hooks([], [command]), "warning"
+    report_run(fleet(finding("bad", "gpu1")), *asked)
     assert given() == [] and "the first run of its inventory" in capsys.readouterr().err
-    report_run(fleet(finding("bad", "gpu1"), finding("worse", "gpu2")), asked)
+    report_run(fleet(finding("bad", "gpu1"), finding("worse", "gpu2")), *asked)
     assert [row["rule"] for news in given() for row in news["new"]] == ["worse"]
-    report_run(tmp_path, asked)  # no run folder
+    report_run(tmp_path, *asked)  # no run folder
     assert capsys.readouterr().err.startswith("unhang: no hook was called: ")
 
 
@@ -426,3 +427,8 @@ def test_text_of_news_is_sent_as_it_is_and_has_an_end():
     news = {**NEWS, "text": "unhang: 1 new\n" + "x" * 99_999}
     text = json.loads(body_for("https://hooks.slack.com/x", news))["text"]
     assert text.startswith("unhang: 1 new\n") and len(text) < 13_000
+
+
+def test_an_option_of_another_type_than_its_field_is_refused():
+    with pytest.raises(ValidationError, match="webhook"):
+        Hooks.of(Namespace(webhook=None, hook=[]))

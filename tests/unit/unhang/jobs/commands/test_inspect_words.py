@@ -148,12 +148,12 @@ def test_a_value_that_makes_no_sense_is_refused_by_the_name_of_its_option(words,
 
 def test_a_kernel_log_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match="--kernel-log: expected a file, found none at "):
-        inspect.run(parsed("--kernel-log", str(tmp_path / "gone")))
+        inspect.run(parsed("--kernel-log", str(tmp_path / "gone")), None)
 
 
 def test_a_limit_without_hosts_is_refused_and_not_taken_for_this_machine():
     with pytest.raises(UserError, match="--limit: expected --inventory or --hosts"):
-        inspect.run(parsed("--limit", "gpu01"))
+        inspect.run(parsed("--limit", "gpu01"), None)
 
 
 def test_of_nodes_without_an_answer_no_process_is_asked_for():
@@ -162,7 +162,5 @@ def test_of_nodes_without_an_answer_no_process_is_asked_for():
         "ranks": [],
         "sections": {"ranks": {"probe": {"status": "error", "error": "no answer: no such host"}}},
     }
-    arguments = parsed("--hosts", "gone")
-    arguments.node_documents = lambda *_: [unanswered]  # as the command line hands it over
     with pytest.raises(UserError, match=r"no answer: no such host$"):
-        inspect.run(arguments)
+        inspect.run(parsed("--hosts", "gone"), lambda *_: [unanswered])

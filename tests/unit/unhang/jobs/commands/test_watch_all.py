@@ -19,7 +19,7 @@ from api_stand_in import answer_of_a_pod, answering
 from unhang.core.errors import UserError
 from unhang.jobs.commands import watch, watch_all
 from unhang.jobs.commands.watch_all import Site
-from unhang.jobs.commands.watch_outputs import outputs_of
+from unhang.jobs.commands.watch_outputs import WatchOptions, outputs_of
 from unhang.jobs.watch import of_slurm
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, Event
 from unhang.jobs.watch.of_all import moments
@@ -39,9 +39,9 @@ def site(tmp_path, monkeypatch):
     def make(*words):
         parser = argparse.ArgumentParser()
         watch.add_arguments(parser)
-        arguments = parser.parse_args(["--all", "--no-progress", "10", *words])
+        options = WatchOptions.of(parser.parse_args(["--all", "--no-progress", "10", *words]))
         said = []
-        site = Site(arguments, outputs_of(arguments, said.append))
+        site = Site(outputs_of(options, said.append))
         monkeypatch.setattr(
             site.looking, "_evidence", lambda given: [json.loads(LOOK.read_bytes())]
         )
@@ -175,7 +175,7 @@ def test_a_comment_counts_only_as_it_is_documented(comment, is_left_out, on_hang
     one = of_slurm_job(watches)
     ended = "slurm 7: left out: its comment is unhang:off"
     wait_until(lambda: any(": 1 rank on n" in line or line == ended for line in said), "it began")
-    assert (ended in said, one.outputs.arguments.on_hang) == (is_left_out, on_hang)
+    assert (ended in said, one.outputs.options.on_hang) == (is_left_out, on_hang)
     assert not any("\x1b" in line for line in said)
 
 

@@ -45,9 +45,7 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
 
     job = watch_one.Job(trace(300), look, lambda: ended.append(1), is_ours=True)
     assert (
-        watch_one.watched(
-            job, arguments, watch.outputs_of(arguments, watch_one.say), Record("slurm 7", "n")
-        )
+        watch_one.watched(job, watch.outputs_of(arguments, watch_one.say), Record("slurm 7", "n"))
         is None
     )
     printed = capsys.readouterr().err
@@ -109,7 +107,7 @@ def verdicts_of(looks, moves_at=0, seconds=400, words=()):
     job = watch_one.Job(
         moments, look, lambda: None, is_ours=True, reported=reported, wait=lambda _seconds: None
     )
-    watch_one.watched(job, arguments, outputs, record)
+    watch_one.watched(job, outputs, record)
     assert len(record.verdicts) == len(at)
     return at, "\n".join(lines)
 

@@ -149,7 +149,7 @@ def test_the_last_words_of_a_command_that_printed_without_end_are_shown():
 def test_the_watcher_and_a_look_of_any_kind_give_a_step_its_arguments(commands, tmp_path):
     """All ways to a step of Slurm hand over the same options."""
     commands("srun", f'echo "$@" >> {tmp_path}/asked; exit 1')
-    job = _of_slurm(argparse.Namespace(slurm_job="7", every=2.0, py_spy="/opt/py-spy"))
+    job = _of_slurm("7", argparse.Namespace(every=2.0, py_spy="/opt/py-spy"))
     for options in ({}, FOR_SLOW):
         with pytest.raises(UserError):
             job.look(options)
