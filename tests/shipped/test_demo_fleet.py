@@ -267,7 +267,7 @@ def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(ru
         (
             "gpu007",
             "gpu-needs-reboot",
-            {"xid-fatal", "gpu-gives-no-handle", "group-nvlinks-differ"},
+            {"xid-fatal", "gpu-gives-no-handle"},
         ),
         (
             "gpu006",
