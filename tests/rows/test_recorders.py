@@ -134,14 +134,6 @@ def test_a_healthy_pipeline_with_uneven_experts_has_no_cause(tmp_path, most):
     assert answer["causes"] == [] and not answer["found"]
 
 
-def test_an_operation_that_all_entered_accuses_no_rank(tmp_path):
-    job = job_of(2, 2, 2)
-    job.broken = ("dp0.0", 4)
-    answer = answer_of(tmp_path, dumps_of(job, play(job)))
-    assert not any(one["where"] for one in answer["causes"])
-    assert answer["facts"]["flight_recorder"]["waited_for"]["roots"]["count"] == 0
-
-
 @pytest.mark.parametrize(("after_s", "is_told"), [(0.5, False), (600, True)])
 def test_a_wait_that_began_the_moment_before_the_dump_is_none(tmp_path, after_s, is_told):
     job = stopped(3)

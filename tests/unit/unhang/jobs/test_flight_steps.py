@@ -167,13 +167,6 @@ def test_dumps_of_different_moments_of_a_running_job_name_nobody_for_sure():
     assert answer.different == ()
 
 
-def test_without_members_a_root_is_only_possible():
-    job = never_enters((4, 1, 2), 3)
-    dumps = {rank: {**dump, "pg_config": {}} for rank, dump in dumps_of(job, play(job)).items()}
-    answer = answer_of(dumps)
-    assert (answer.roots, answer.certainty) == ((3,), POSSIBLE)
-
-
 def test_dumps_by_rank_in_one_json_are_those_of_its_ranks():
     job = never_enters((2, 2, 2), 3)
     dumps = {rank: json.loads(as_json(dump)) for rank, dump in dumps_of(job, play(job)).items()}

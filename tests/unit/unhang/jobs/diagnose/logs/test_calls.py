@@ -88,18 +88,6 @@ def test_different_calls_under_one_number_are_the_first_cause(tmp_path: Path) ->
     assert "AllGather of 4,096 elements, datatype 7: rank 2" in str(found["causes"][0]["evidence"])
 
 
-def test_different_sizes_under_one_number_count_as_different(tmp_path: Path) -> None:
-    found = read(
-        tmp_path,
-        *map(set_up, range(3)),
-        call(0, 12),
-        call(1, 12),
-        call(2, 12, count=512),
-        TIMEOUT.format(rank=0),
-    )
-    assert found["causes"][0]["cause"] == "rank_desync_app"
-
-
 def test_log_of_a_running_job_that_breaks_off_is_no_trouble(tmp_path: Path) -> None:
     calls = [call(rank, number) for number in range(40) for rank in range(3)]
     found = read(tmp_path, *map(set_up, range(3)), *calls, call(0, 40))
