@@ -157,4 +157,4 @@ def test_a_connection_that_is_lost_during_the_exchange_does_not_end_it(busy):
 
 def test_a_service_that_nobody_knows_is_not_stopped(fleet):
     refused = call_module(fleet, NODE, "gpu_services", state="stopped", services=["sshd.service"])
-    assert "expected services that are known to use GPUs, found sshd.service" in refused["msg"]
+    assert "unhang does not know that these services use GPUs: sshd.service" in refused["msg"]

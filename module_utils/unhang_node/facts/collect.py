@@ -224,7 +224,7 @@ def _refuse_missing_folders(named: Iterable[tuple[str, str | None]], wait_s: flo
 
     def look() -> None:
         faults.extend(
-            f"{option}: expected a folder at {path}, found {found}"
+            f"{option} must be a folder, and {path} is {found}"
             for option, path in asked
             for found in [_not_a_folder(path)]
             if found
@@ -246,7 +246,7 @@ def _not_a_folder(path: str) -> str | None:
     try:
         return None if stat.S_ISDIR(os.stat(path).st_mode) else "a file"
     except (FileNotFoundError, NotADirectoryError):
-        return "none"
+        return "missing"
     except OSError:
         return None
 

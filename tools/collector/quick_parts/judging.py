@@ -80,7 +80,7 @@ def policy_fault(policy, shape=None, path="unhang_policy"):
     if kinds and (
         not isinstance(policy, kinds) or (isinstance(policy, bool) and shape.kind != "flag")
     ):
-        return "{}: expected {} {}, found {!r}".format(
+        return "{} must be {} {}, and is {!r}".format(
             path, "an" if shape.kind == "object" else "a", shape.kind, policy
         )[:300]
     for key in policy if shape.kind == "object" else ():
