@@ -96,15 +96,15 @@ def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_sugges
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-i", "nowhere.yml"], "expected an inventory at nowhere.yml, found none"),
-        (["-i", "empty.yml"], "expected hosts in empty.yml, found none"),
+        (["-i", "nowhere.yml"], "--inventory names nowhere.yml, which does not exist"),
+        (["-i", "empty.yml"], "empty.yml has no hosts"),
         (
             ["-i", "one.yml", "--limit", "other"],
-            "expected hosts in one.yml that --limit other matches, found none",
+            "one.yml has no hosts that --limit other matches",
         ),
         (
             ["-i", "one.yml", "--limit", "gpu[1-"],
-            "expected a node set such as gpu[001-016], found 'gpu[1-'",
+            "'gpu[1-' is not a node set such as gpu[001-016]",
         ),
         (
             ["-i", "one.yml", "--policy", "low.yml"],
@@ -114,13 +114,12 @@ def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_sugges
         (["-i", "one.yml", "--", "--no-such-option"], "unrecognized arguments: --no-such-option"),
         (
             ["-i", "broken.yml"],
-            "expected an inventory in broken.yml, found YAML that cannot be read at BROKEN:3:1: ",
+            "the inventory broken.yml is YAML that cannot be read at BROKEN:3:1: ",
         ),
         (
             ["-i", "group.yml"],
             (
-                "expected host names that are no group of every inventory, found a host named all:"
-                " Ansible would audit it alone; rename it"
+                "a host is named all, as a group of every inventory: Ansible would audit it alone; rename it"
             ),
         ),
     ],

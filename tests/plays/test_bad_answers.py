@@ -92,7 +92,7 @@ ANSWERS = {
 EXPECTED = {
     "good": ("ok", None),
     "banner": ("ok", None),
-    "truncated": ("invalid", "expected one JSON object"),
+    "truncated": ("invalid", "the answer is not one JSON object"),
     "empty": ("invalid", "found nothing"),
     "not-json": ("invalid", "segmentation fault"),
     "nan": ("invalid", "NaN is no number"),

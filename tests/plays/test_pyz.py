@@ -193,7 +193,7 @@ def test_an_old_python_gets_one_clear_line(pyz, tmp_path):
     )
     done = run(sys.executable, "-c", pretend, str(pyz))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("unhang-collect: expected Python 3.8 or newer, found 3.6 (")
+    assert done.stderr.startswith("unhang-collect needs Python 3.8 or newer, and this is 3.6 (")
     assert done.stderr.count("\n") == 1
 
 
@@ -256,7 +256,7 @@ def test_a_recording_that_never_ends_is_refused_by_name_and_costs_no_other_secti
     )
     assert (
         sections["gpus"]["probe"]["error"]
-        == f"ValueError: {recording}: expected a regular file, found a device, a FIFO or a folder"
+        == f"ValueError: {recording}: this is a device, a FIFO or a folder, not a regular file"
     )
 
 

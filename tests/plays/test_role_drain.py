@@ -107,7 +107,7 @@ def test_a_step_that_is_none_and_an_adapter_that_is_none_are_refused(tmp_path):
         "value of drain_adapter must be one of: auto, slurm, kubernetes, command, none"
         in play(tmp_path, "drain", drain_adapter="pbs")[2]
     )
-    assert "expected tasks_from (drain, wait, release), found none" in play(tmp_path, "main")[2]
+    assert "the role drain needs tasks_from (drain, wait, release)" in play(tmp_path, "main")[2]
 
 
 @pytest.mark.parametrize("adapter", ["command", "none"])

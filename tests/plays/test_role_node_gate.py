@@ -85,7 +85,7 @@ def test_the_record_is_previewed_placed_once_and_taken_back(root):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "expected the admission record of planted at"),
+        (None, "the admission record of planted is not at"),
         (record("gpu002") + SIGNED, "found something else"),
         (
             record()

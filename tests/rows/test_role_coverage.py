@@ -89,7 +89,7 @@ def asked(policy=None, **changes):
         ({"kernel": {"boot": {}}}, {}),  # not read: the role looks for itself
         (
             {"kernel": {"out_of_tree": None}},
-            {"kernel": "list of loaded modules, found that it was not read"},
+            {"kernel": "list of loaded modules was not read"},
         ),
         ({"node": {"os": {"family": "redhat"}}}, {"kernel": "found redhat"}),
         (

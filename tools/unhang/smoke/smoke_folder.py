@@ -90,7 +90,7 @@ def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
     except StopIteration as done:
         result: dict[str, Any] = done.value
     else:
-        raise UserError(f"{folder}: expected fewer than {MOST_ROUNDS} rounds, found more")
+        raise UserError(f"{folder} already has {MOST_ROUNDS} rounds, and can hold no more")
     result |= {
         "launcher": "ansible",
         "command": meant["command"],
@@ -105,9 +105,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     """The finished result. Raises UserError."""
     found = json_in(folder / "result.json")
     if not isinstance(found, dict):
-        raise UserError(
-            f"{folder / 'result.json'}: expected a result of the smoke test, found something else"
-        )
+        raise UserError(f"{folder / 'result.json'} is not a result of the smoke test")
     return found
 
 
@@ -169,7 +167,7 @@ def hosts_in(folder: Path) -> dict[str, Any]:
         or not all(isinstance(host, str) and host for host in hosts)
     ):
         raise UserError(
-            f"{folder / 'hosts.json'}: expected a list of host names under hosts, found something"
+            f"{folder / 'hosts.json'} must have a list of host names under hosts, and has something"
             " else"
         )
     return {
@@ -189,7 +187,7 @@ def json_in(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{path}: expected JSON of a smoke test, found: {problem}") from None
+        raise UserError(f"{path} is not JSON of a smoke test: {problem}") from None
 
 
 def reason_in(folder: Path, host: str, otherwise: str) -> str:

@@ -202,7 +202,7 @@ def _driver_refusal(sections: Any, node: dict[str, Any]) -> str | None:
         for row in refuser(inputs, PackageSet((), "executed"), "", "")
     ]
     return (
-        f"expected {found[0]['expected']}, found {found[0]['found']}; {found[0]['next']}"
+        f"it needs {found[0]['expected']}; the check found: {found[0]['found']}; {found[0]['next']}"
         if found
         else None
     )

@@ -180,8 +180,8 @@ def _severity_of(
     ):
         raise RuleError(
             "severity",
-            f"expected {', '.join(SEVERITIES)}, a column of a table whose values are such, or one"
-            f" of two by a condition, found {source}",
+            f"{source} is neither one of {', '.join(SEVERITIES)}, nor a column of a table whose"
+            " values are such, nor one of two by a condition",
         )
     return found
 

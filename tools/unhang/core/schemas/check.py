@@ -53,7 +53,7 @@ def _validator(schema: dict[str, Any]) -> Any:
         import jsonschema_rs  # 15 MB that a watcher which checks no document need not load
     except ImportError:  # a role of the collection, in an environment with ansible-core alone
         raise UserError(
-            f"expected the Python package jsonschema-rs for {sys.executable}, found none; next:"
+            f"the Python package jsonschema-rs is not installed for {sys.executable}; next:"
             f" {sys.executable} -P -m pip install jsonschema-rs"
         ) from None
 
@@ -143,7 +143,7 @@ def _message(keyword: str, place: dict[str, Any], found: Any, message: str) -> s
             and not isinstance(found, bool)
             else ""
         )
-        return f"expected {' or '.join(names)}, found {_kind_and_value(found)}{hint}"
+        return f"this must be {' or '.join(names)}, and is {_kind_and_value(found)}{hint}"
     if keyword == "enum":
         allowed = [one for one in place.get("enum", ()) if one is not None]
         return (

@@ -126,9 +126,9 @@ def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, messa
         "the tag tag:yaml.org,2002:python/object/apply:os.system is not allowed"),
         ("rules: " + "[" * 100 + "]" * 100 + "\n", "nests more than 40 deep"),
         ("rule: []\n", ":1: rule: unknown key (did you mean rules?)"),
-        ("- id: x\n", "expected a map, found a list"),
-        ("", "expected a map, found nothing"),
-        ("rules: 5\n", "rules: expected a list, found a number 5"),
+        ("- id: x\n", "must be a map, and is a list"),
+        ("", "must be a map, and is nothing"),
+        ("rules: 5\n", "rules: this must be a list, and is a number 5"),
         ("? [a]\n: b\n", "a key must be a text"),
         ("# " + "x" * (2 * 1024 * 1024) + "\n", "is larger than 2097152 bytes"),
         ("rules: [" + "1," * 200_001 + "]", "holds more than 200000 values"),
@@ -241,7 +241,7 @@ def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     )
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["catalogue", "check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
-    assert "match[0]: expected fail, found unknown" in capsys.readouterr().out
+    assert "match[0]: the rule must give fail, and gives unknown" in capsys.readouterr().out
 
 
 def test_rules_of_a_user_leave_the_projects_own_compiled_as_they_are(tmp_path):
@@ -261,7 +261,7 @@ def test_a_pipe_in_a_folder_of_rules_is_refused_and_never_waited_for(tmp_path):
     loaded = load_catalogue([tmp_path], built_in=False)
     assert [rule.id for rule in loaded.rules] == ["a-rule"]
     (fault,) = loaded.faults
-    assert fault == f"{tmp_path / 'pipe.yml'}: expected a regular file, found something else"
+    assert fault == f"{tmp_path / 'pipe.yml'}: it is not a regular file"
 
 
 @pytest.mark.timeout(60)
