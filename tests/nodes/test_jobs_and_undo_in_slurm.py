@@ -300,4 +300,4 @@ def test_an_undo_brings_every_node_back_boots_and_releases_it(day):
 def test_what_was_undone_is_not_undone_again_and_does_not_go_on(day):
     undone, gone_on = day.again
     assert "was undone already" in undone
-    assert "undo" in gone_on
+    assert "undid the rollout" in gone_on

@@ -225,9 +225,7 @@ def test_a_job_on_the_machine_that_slurm_lists_for_another_node_is_no_empty_node
     job = slurm.start_job("gpu002")
     code, result, output = role("wait", "gpu001")
     assert (code != 0, result["jobs"]) == (True, [])
-    assert f"slurmctld says of gpu001, found {job} job of Slurm on the machine itself" in " ".join(
-        output.split()
-    )
+    assert f"but the machine gpu001 itself has {job} job of Slurm;" in " ".join(output.split())
     assert slurm.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
     assert role("wait", "gpu001", drain_beside_jobs=True)[0] == 0
 

@@ -88,7 +88,8 @@ def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_sugges
     done = audit(four, "-i", four.inventory, COLUMNS="80")
     (line,) = [" ".join(part.split()) for part in done.stdout.split("\n\n") if "verison" in part]
     assert (
-        "correct driver.verison in group_vars/gpu.yml: unknown key (did you mean version?)" in line
+        "correct driver.verison in group_vars/gpu.yml: this key is unknown (did you mean version?)"
+        in line
     )
     assert "gpu[001-003]" in line and "login" not in line
 
@@ -294,7 +295,7 @@ sys.exit(main(["audit", "--out", sys.argv[3], "-i", sys.argv[4]]))
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no-such-command"], "expected one of audit"),
+        (["no-such-command"], "there are audit"),
         (["audit", "--no-such-option"], "unrecognized arguments"),
         (["reprot"], "did you mean report?"),
         (["report", "--formt", "json"], "did you mean --format?"),

@@ -124,7 +124,7 @@ def test_what_is_no_document_makes_its_host_invalid_or_is_named_with_code_2(
     assert list(fleet.nodes()) == ["gpu001"]
     nothing = unhang("audit", "--via", "files", fleet.folder / "missing")
     assert (nothing.returncode, nothing.stdout) == (2, "")
-    assert nothing.stderr.startswith("not a folder, a tar, a file of documents or -")
+    assert "missing is missing, not a folder, a tar, a file of documents or -" in nothing.stderr
 
 
 def test_groups_that_rival_for_a_policy_are_refused_as_ansible_way_refuses_them(

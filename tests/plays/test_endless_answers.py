@@ -107,9 +107,9 @@ def test_the_other_nodes_are_read(played):
 def test_each_is_recorded_for_what_it_is(played, name):
     node = played[0].nodes()[name]
     assert node["status"] == "invalid", node["message"]
-    assert node["message"].startswith("characters, more than 4194304")
+    assert "4194304" in node["message"]
     if name in ("endless", "complaining"):
-        assert node["message"].endswith("the node's answer does not end within")
+        assert node["message"].endswith("characters; reading was given up")
 
 
 def test_no_process_of_the_controller_takes_much_memory(played):

@@ -202,11 +202,11 @@ def test_an_old_python_gets_one_clear_line(pyz, tmp_path):
     [
         (
             ["--gather-subset", "gpu"],
-            "unhang collect: gather_subset: found 'gpu', allowed are all, min, node,",
+            "unhang collect: gather_subset has 'gpu'; allowed are all, min, node,",
         ),
         (
             ["--silence-s", "0"],
-            "unhang collect: silence_s: found 0.0, allowed is a number of seconds above 0",
+            "unhang collect: silence_s must be a number of seconds above 0",
         ),
     ],
 )

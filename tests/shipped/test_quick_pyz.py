@@ -394,11 +394,11 @@ def test_the_short_line_for_kubernetes_has_the_worst_of_many_faults(quick, nodes
     [
         (
             {"driver": {"minn": "580.65.06"}},
-            "unhang_policy.driver.minn: unknown key; allowed are version, min",
+            "unhang_policy.driver.minn: this key is unknown; allowed are version, min",
         ),
         (
             {"unhang_policy": {"drivr": {}}},
-            "unhang_policy.drivr: unknown key; allowed are driver, kernel",
+            "unhang_policy.drivr: this key is unknown; allowed are driver, kernel",
         ),
         ({"driver": {"min": 580}}, "unhang_policy.driver.min must be a text, and is 580"),
         (["driver"], "unhang_policy: this must be an object, and is ['driver']"),

@@ -60,11 +60,11 @@ def test_good_rules_and_tables_are_told_to_be_good(tmp_path, capsys):
         ({"when": "driver.loaded.version is version('fifty')"}, "when: bad version literal"),
         ({"when": "gpus.count == 'two'"}, "when: "),
         ({"severity": "eror"}, "severity: found 'eror' (did you mean error?)"),
-        ({"sympotms": ["x"]}, "sympotms: unknown key (did you mean symptoms?)"),
+        ({"sympotms": ["x"]}, "sympotms: this key is unknown (did you mean symptoms?)"),
         ({"also": ["xid-fatl"]}, "also: there is no rule xid-fatl (did you mean xid-fatal?)"),
         (
             {"remedy": {"role": "gpu_driver", "policy": {"driver": {"verison": "1"}}}},
-            "remedy.policy.driver.verison: unknown key (did you mean version?)",
+            "remedy.policy.driver.verison: this key is unknown (did you mean version?)",
         ),
         (
             {

@@ -108,7 +108,7 @@ def test_status_without_a_run_shows_the_newest_plan_where_a_later_audit_has_none
         (
             "[ERROR]: Could not match supplied host pattern, ignoring: gpu099\n", ["hosts.yml"],
             "gpu[003,099]",
-            "gpu099 names no host of hosts.yml; list them with: ansible-inventory -i hosts.yml --graph",
+            "hosts.yml has hosts, but none that gpu099 names; list them with: ansible-inventory -i hosts.yml --graph",
         ),
         ("[ERROR]: no hosts to target\n", ["inventory/mine"], "gpu9",
         "inventory/mine has no hosts that --limit gpu9 matches"),

@@ -166,7 +166,7 @@ def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) 
     if unmatched := UNMATCHED.search(held):
         where = ", ".join(inventories or ["inventory/local"])
         return (
-            f"{unmatched[1].strip()[:200]} names no host of {where}; list them with:"
+            f"{where} has hosts, but none that {unmatched[1].strip()[:200]} names; list them with:"
             f" {listing.format(where)}"
         )
     if any(

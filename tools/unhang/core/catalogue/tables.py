@@ -127,7 +127,9 @@ def _scalar_fault(
         return problem
     allowed = field.get("values")
     if allowed and isinstance(value, str) and value not in allowed:
-        return f"found {value!r}{nearest(value, allowed)}; allowed are {', '.join(allowed)}"
+        return (
+            f"{value!r}{nearest(value, allowed)} is not allowed; allowed are {', '.join(allowed)}"
+        )
     return None
 
 

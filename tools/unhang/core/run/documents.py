@@ -186,7 +186,7 @@ def _check_head(head: Any) -> dict[str, Any]:
     if missing := [key for key in ENVELOPE if key not in head]:
         raise InvalidNode(f"the key {missing[0]!r} is missing")
     if more := [key for key in head if key not in ENVELOPE]:
-        raise InvalidNode(f"unknown key {more[0][:80]!r}; allowed are {', '.join(ENVELOPE)}")
+        raise InvalidNode(f"the key {more[0][:80]!r} is unknown; allowed are {', '.join(ENVELOPE)}")
     if head["schema"] != "unhang/node/1":
         raise InvalidNode(f"schema must be 'unhang/node/1', and is {str(head['schema'])[:80]!r}")
     if head["status"] not in STATUSES:

@@ -106,7 +106,7 @@ def test_an_entry_is_found_by_its_host(tmp_path):
             "is a plan of schema unhang/plan/2, not of unhang/plan/1",
         ),
         (lambda plan: plan.pop("waves"), "the key waves is missing"),
-        (lambda plan: plan.update(extra=1), "unknown key"),
+        (lambda plan: plan.update(extra=1), "this key is unknown"),
         (lambda plan: plan["hosts"][0].update(jobs=-1), "hosts.0.jobs"),
     ],
 )
@@ -152,7 +152,7 @@ def with_policy(plan, policy):
             lambda plan: with_policy(plan, {"driver": {"version": "{{ lookup('pipe', 'id') }}"}}),
             "gpu1: driver.version: ",
         ),
-        (lambda plan: with_policy(plan, {"command": "id"}), "gpu1: command: unknown key"),
+        (lambda plan: with_policy(plan, {"command": "id"}), "gpu1: command: this key is unknown"),
     ],
 )
 def test_a_digest_made_by_hand_does_not_make_it_a_plan(tmp_path, change, says):

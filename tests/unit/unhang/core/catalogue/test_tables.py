@@ -61,7 +61,10 @@ def test_a_row_with_all_its_fields_is_taken(tmp_path):
         ({"first": "535.x"}, "535: first: '535.x' is not a driver version"),
         ({"first": 535}, "535: first: this must be a text, and is 535; write '535' in quotes"),
         ({"first": None}, "535: first: is missing"),
-        ({"type": "LTS"}, "535: type: found 'LTS' (did you mean LTSB?); allowed are LTSB, PB"),
+        (
+            {"type": "LTS"},
+            "535: type: 'LTS' (did you mean LTSB?) is not allowed; allowed are LTSB, PB",
+        ),
         ({"links": "four"}, "535: links: this must be a number, and is 'four'"),
         ({"links": True}, "535: links: this must be a number, and is True"),
         ({"codes": [1, "two"]}, "535: codes: this must be a number, and is 'two'"),

@@ -84,7 +84,7 @@ def test_a_wrong_type_is_named_with_its_path(change, message):
         (b"[]", "this must be an object, and is list"),
         (b"\xff\xfe", "no valid JSON"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nest too deeply"),
-        (encoded({**node("a1"), "more": 1}), "unknown key 'more'"),
+        (encoded({**node("a1"), "more": 1}), "the key 'more' is unknown"),
         (encoded({**node("a1"), "status": "great"}), "status must be one of ok, unreachable"),
         (encoded({**node("a1"), "schema": "unhang/node/9"}), "schema must be 'unhang/node/1'"),
         (encoded({**node("a1"), "groups": "gpu"}), "groups must be a list"),

@@ -15,10 +15,13 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({"drvier": {}}, "drvier: unknown key (did you mean driver?); allowed are driver, kernel"),
+        (
+            {"drvier": {}},
+            "drvier: this key is unknown (did you mean driver?); allowed are driver, kernel",
+        ),
         (
             {"driver": {"verison": "1"}},
-            "driver.verison: unknown key (did you mean version?); allowed are version, min",
+            "driver.verison: this key is unknown (did you mean version?); allowed are version, min",
         ),
         (
             {"driver": {"version": 535.1}},
@@ -33,12 +36,12 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         ({"cuda": {"min": "{{ 7*7 }}"}}, "cuda.min: '{{ 7*7 }}' is not a cuda version"),
         (
             {"driver": {"flavour": "opne"}},
-            "driver.flavour: found 'opne' (did you mean open?); allowed are open, proprietary",
+            "driver.flavour: 'opne' (did you mean open?) is not allowed; allowed are open, proprietary",
         ),
         ({"driver": "535"}, "driver: this must be a map, and is a text '535'"),
         ({"gpu": {"count": "8"}}, "gpu.count: this must be a whole number, and is a text '8'"),
-        ({"gpu": {"count": -1}}, "gpu.count: found -1"),
-        ({"pcie": {"width": 7}}, "pcie.width: found 7; allowed are 1, 2, 4, 8, 16"),
+        ({"gpu": {"count": -1}}, "gpu.count: -1 is not allowed"),
+        ({"pcie": {"width": 7}}, "pcie.width: 7 is not allowed; allowed are 1, 2, 4, 8, 16"),
         ({"nccl": {"settings": {"nccl_debug": "WARN"}}}, "nccl.settings"),
         ({"waivers": [{"rule": "a-rule"}]}, "waivers.0: the key reason is missing"),
         (
@@ -48,7 +51,7 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         (
             {"waivers": [{**WAIVER, "until": "next week"}]},
             (
-                "waivers.0.until: found 'next week'; allowed is what matches"
+                "waivers.0.until: 'next week' does not match"
                 " ^[0-9]{4}-[0-9]{2}-[0-9]{2}$, such as 2026-12-31"
             ),
         ),
@@ -131,7 +134,10 @@ def test_a_policy_file_may_hold_one_policy_or_one_for_each_group(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("driver:\n  verison: '1'\n", ":2: driver.verison: unknown key (did you mean version?)"),
+        (
+            "driver:\n  verison: '1'\n",
+            ":2: driver.verison: this key is unknown (did you mean version?)",
+        ),
         (
             "groups:\n  gpu:\n    kernel:\n      min: none\n",
             ":4: groups.gpu.kernel.min: 'none' is not a kernel version",
