@@ -56,7 +56,7 @@ def test_a_node_on_which_a_role_fails_stops_the_run_before_the_third(pinned):
     }
     pinned.plant(SECOND, "/var/lib/unhang/lock.json", json.dumps(holder))
     run = remediate(pinned, unhang_apply=True)
-    stopped_after_the_first(pinned, run, "found run somebody by ops@elsewhere at work on it")
+    stopped_after_the_first(pinned, run, "run somebody by ops@elsewhere is at work on it")
     assert f"{SECOND} is not proved healthy" in run.output
     # The operator knows that this run is over: the role takes over its lock and frees it at the
     # end.

@@ -107,7 +107,7 @@ def test_a_job_is_waited_for_and_never_touched(slurm, role):
     ]
     code, result, output = role("wait", "gpu001")
     assert code != 0
-    assert f"found {job} of root (RUNNING); no job was touched" in output
+    assert f": {job} of root (RUNNING); no job was touched" in output
     assert [row["id"] for row in result["jobs"]] == [job]
     assert slurm.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
     assert role("wait", "gpu001", drain_beside_jobs=True)[0] == 0

@@ -345,4 +345,4 @@ def test_a_reference_that_is_bad_proves_nobody_and_one_that_is_not_there_is_wron
     assert lines["gpu001"].startswith("not proved: gpu001: the reference gpu002 is not good itself")
     code, _, _, output = gate(fleet, NAMES[:1], reference="gpu009")
     assert code == 2
-    assert "found gpu009 beside gpu001" in " ".join(output.split())
+    assert "gpu009 is none of gpu001" in " ".join(output.split())

@@ -93,7 +93,7 @@ EXPECTED = {
     "good": ("ok", None),
     "banner": ("ok", None),
     "truncated": ("invalid", "the answer is not one JSON object"),
-    "empty": ("invalid", "found nothing"),
+    "empty": ("invalid", "but nothing"),
     "not-json": ("invalid", "segmentation fault"),
     "nan": ("invalid", "NaN is no number"),
     "infinite": ("invalid", "too large"),

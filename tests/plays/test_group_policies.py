@@ -61,7 +61,7 @@ def test_group_vars_beside_the_inventory_count_too(grouped):
     (folder / "h200.yml").write_text("unhang_policy: {driver: {version: 570.172.08}}\n")
     played = grouped({"h200": HERE, "training": TWO["training"]})
     assert played.returncode == 2
-    assert "found h200 and training at one level" in played.stderr
+    assert "h200 and training do at one level" in played.stderr
 
 
 def test_a_child_replaces_its_parent_and_the_preview_says_so(grouped):

@@ -94,7 +94,7 @@ def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):
     )
     code, result, output = play(tmp_path, "wait", **variables)
     assert code != 0
-    assert "found jobs 7; no job was touched" in output
+    assert "jobs 7 are there; no job was touched" in output
     assert result["jobs"] == [{"id": "7", "user": "bob", "state": "RUNNING", "ends": ""}]
     code, result, output = play(tmp_path, "release", **variables)
     assert (code, result["drained"], result["owned"]) == (0, True, False)

@@ -161,7 +161,7 @@ def test_a_tag_runs_its_step_alone_and_a_key_that_is_gone_is_taken_back(node):
     ("tag", "planted", "shown"),
     [
         ("nvidia_parameters", {"/proc/driver/nvidia/version": OPEN_MODULE},
-        "found the open ones loaded"),
+        "the open driver modules are loaded"),
         ("peer_memory", {"/proc/driver/nvidia/version": OPEN_MODULE.replace("Open ",
         "").replace("for x86_64 ", ""), "/proc/sys/kernel/osrelease": "5.4.0\n"},
          "host.peer_memory is dmabuf, which is not possible on this node"),

@@ -21,7 +21,7 @@ POLICY = {"nccl": {"settings": {"NCCL_DEBUG": "WARN", "TORCH_NCCL_DUMP_ON_TIMEOU
 VERSION = "580.159.04-1"
 HOLD = {"driver": {"version": "580.159.04", "held": True}}
 # The process that has a saved state's folder open is the module at work.
-NOTHING_LEFT = "found none that was not rolled back already"
+NOTHING_LEFT = "that was not rolled back already"
 KILL_MODULE = (
     "for one in /proc/[0-9]*; do ls -l $one/fd 2>/dev/null | grep -q /var/lib/unhang/states/ &&"
     " kill -KILL ${one#/proc/}; done"
@@ -197,7 +197,7 @@ def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_go
         holder = await_pins(fleet)
         second = play_role(fleet, "nccl_profile", NODE, POLICY)
         assert second.failed == {NODE: 1}
-        assert f"found run {holder['run']} by " in second.output
+        assert f"run {holder['run']} by " in second.output
         assert not fleet.shell(NODE, "cat /etc/nccl.conf 2>/dev/null || true")
     # The controller is dead, its module is not: it waits for dpkg on the node, and the next run
     # waits for the module up to its limit.

@@ -68,7 +68,7 @@ MATCH = {"limits": {"numa_balancing": True}, "gpus": {"count": 8}}
                     "near_miss": [{"limits": {"numa_balancing": False}, "gpus": {"count": 1}}],
                 }
             },
-            "found gpus.count, limits.numa_balancing",
+            "deciding fact alone: gpus.count, limits.numa_balancing",
         ),
     ],
 )

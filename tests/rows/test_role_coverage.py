@@ -91,7 +91,7 @@ def asked(policy=None, **changes):
             {"kernel": {"out_of_tree": None}},
             {"kernel": "list of loaded modules was not read"},
         ),
-        ({"node": {"os": {"family": "redhat"}}}, {"kernel": "found redhat"}),
+        ({"node": {"os": {"family": "redhat"}}}, {"kernel": "family is redhat"}),
         (
             {
                 "node": {
