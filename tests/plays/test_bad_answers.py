@@ -106,7 +106,7 @@ EXPECTED = {
     "facts-a-number": ("invalid", "int"),
     "no-facts": ("invalid", "NoneType"),
     "module-failed": ("failed", "cannot go on"),
-    "huge": ("invalid", "at most"),
+    "huge": ("invalid", "more than"),
     "hijack": ("ok", None),
     "jinja": ("ok", None),
     "escapes": ("ok", None),

@@ -84,7 +84,7 @@ def asked(policy=None, **changes):
         ({}, {}),
         (
             {"kernel": {"boot": {"can_clear_one_shot": False, "why_not": "no grubenv"}}},
-            {"kernel": "cannot (no grubenv)"},
+            {"kernel": "cannot clear its one-shot entry (no grubenv)"},
         ),
         ({"kernel": {"boot": {}}}, {}),  # not read: the role looks for itself
         (
