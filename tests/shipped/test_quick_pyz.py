@@ -401,7 +401,7 @@ def test_the_short_line_for_kubernetes_has_the_worst_of_many_faults(quick, nodes
             "unhang_policy.drivr: this key is unknown; allowed are driver, kernel",
         ),
         ({"driver": {"min": 580}}, "unhang_policy.driver.min must be a text, and is 580"),
-        (["driver"], "unhang_policy: this must be an object, and is ['driver']"),
+        (["driver"], "unhang_policy must be an object, and is ['driver']"),
     ],
 )
 def test_a_policy_with_a_fault_is_no_clean_result_and_drains_nobody(
