@@ -116,8 +116,7 @@ def by_grub(
         )
         if lacking:
             raise ValueError(
-                f"expected {' '.join(parameters or ())} on every kernel line of GRUB's menu, found"
-                f" {lacking} without after update-grub"
+                f"GRUB's menu has {lacking} without {' '.join(parameters or ())} after update-grub"
             )
     return module_result(
         plan,

@@ -232,8 +232,7 @@ def main() -> None:
             remaining = [step.what for step in steps_wanted(options)]
             if remaining:
                 raise ValueError(
-                    "expected nothing left to do, found after everything was done:"
-                    f" {', '.join(remaining)}"
+                    f"after everything was done, this is still left to do: {', '.join(remaining)}"
                 )
         answer = returned_values(options["rootfs"])
     except NotPossible as problem:

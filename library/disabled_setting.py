@@ -72,8 +72,8 @@ needs_manual_action:
   returned: success
   type: list
   elements: dict
-  sample: [{file: /etc/profile.d/x.sh, line: 2, why: "expected a line that sets NCCL_DEBUG and
-    nothing else, found ..."}]
+  sample: [{file: /etc/profile.d/x.sh, line: 2, why: "the line ... does more than set
+    NCCL_DEBUG; take it out by hand"}]
 """
 
 from typing import Any

@@ -39,7 +39,7 @@ if __name__ == "__main__":
 
     AnsibleModule(argument_spec={}).fail_json(
         msg=(
-            "expected the action plugin gate_outcome, found the module alone; set ANSIBLE_CONFIG to"
-            " unhang's ansible.cfg"
+            "the module gate_outcome runs without its action plugin; set ANSIBLE_CONFIG to unhang's"
+            " ansible.cfg"
         )
     )

@@ -183,7 +183,7 @@ def stop(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(module.params["services"]) - set(SERVICES))
     if unknown:
         raise ValueError(
-            f"expected services that are known to use GPUs, found {', '.join(unknown)}; known are"
+            f"unhang does not know that these services use GPUs: {', '.join(unknown)}; it knows"
             f" {', '.join(SERVICES)}"
         )
     active = {row["unit"] for row in users["services"] if row["active"]}
@@ -213,7 +213,7 @@ def reload(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
         now = read_loaded(Root(), Unread())["version"]
         if now != wanted:
             raise ValueError(
-                f"expected driver {wanted} loaded after the exchange, found {now}; reboot the node"
+                f"driver {now} is loaded after the exchange, not {wanted}; reboot the node"
             )
     return {"changed": True, "commands": [step.line() for step in steps]}
 
@@ -251,8 +251,7 @@ def refuse_users(users: dict[str, Any], steps: Sequence[ExchangeStep]) -> None:
     found = foreign_users(users) if steps else []
     if found:
         raise ValueError(
-            f"expected GPUs that nobody uses, found {', '.join(found[:8])}; let them end, or reboot"
-            " the node"
+            f"the GPUs are in use by {', '.join(found[:8])}; let them end, or reboot the node"
         )
 
 

@@ -157,11 +157,11 @@ def plan(given: dict[str, Any], parameters: dict[str, str]) -> Setting:
     if setting == "kernel_module":
         return plan_module(rootfs, name, parameters if present else None, given["at_boot"])
     if present and value is None:
-        raise ValueError(f"value: expected one for {setting}, found none")
+        raise ValueError(f"value is missing: {setting} needs one")
     if setting == "kernel_parameter":
         return plan_parameter(rootfs, name, value if present else None)
     if present and not re.fullmatch("-?[0-9]+", value):
-        raise ValueError(f"value: expected a number for {setting}, found {value!r}")
+        raise ValueError(f"value must be a number for {setting}, and is {value!r}")
     number = int(value) if present else None
     if setting == "shm_size":
         return plan_size(rootfs, number)

@@ -226,8 +226,8 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
     now = read_boot_id(rootfs)
     if boot_id not in ("", now):
         raise OtherBoot(
-            f"expected the boot {boot_id}, found {now}: the node has booted, and this run has not"
-            " ordered it"
+            f"the node has booted, and this run has not ordered it: its boot is {now}, not"
+            f" {boot_id}"
         )
     if module.params["state"] == "free":
         freed = free_lock(rootfs, run, module.params["fencing"], module.check_mode)

@@ -188,7 +188,9 @@ def text_after(given: dict[str, Any], file: dict[str, Any], before: str | None) 
         settings = {name: str(value) for name, value in file["settings"].items() if present}
         return settled_text(before, form, settings, given["note"])
     if present and not given["lines"]:
-        raise ValueError("lines: expected at least one, found none; state absent removes the file")
+        raise ValueError(
+            "lines is empty and must have at least one line; state absent removes the file"
+        )
     lines = given["lines"] if present else []
     return own_text(before, lines, given["comment"], given["note"])
 

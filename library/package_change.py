@@ -186,7 +186,7 @@ refused:
   returned: on refusal
   type: list
   elements: str
-  sample: ["expected nvidia-driver 525.147.05-1, found on offer: 535.309.01-1, 535.261.03-1"]
+  sample: ["nvidia-driver 525.147.05-1 is not on offer; on offer are: 535.309.01-1, 535.261.03-1"]
 stopped_at:
   description: The step at which a change failed. V(fetching) has changed nothing; after V(applying)
     run again with O(repair), or roll back.

@@ -135,8 +135,8 @@ def apply(module: AnsibleModule) -> Holds:
     rootfs, groups = module.params["rootfs"], module.params["groups"]
     if module.params["changes"] and not module.check_mode:
         raise ValueError(
-            "expected changes in check mode alone, found them in a call that acts; leave them out,"
-            " for packages are read from the node"
+            "changes is for check mode alone, and this call acts; leave it out, for packages are"
+            " read from the node"
         )
     holds = plan_holds(rootfs, groups, module.params["driver_version"], module.params["changes"])
     if not module.check_mode:
@@ -144,9 +144,7 @@ def apply(module: AnsibleModule) -> Holds:
         apply_plan(rootfs, holds.plan, module.params["lock_timeout_s"])
         missing = check_held(rootfs, groups)
         if missing:
-            raise ValueError(
-                f"expected these to be held now, found that they are not: {', '.join(missing)}"
-            )
+            raise ValueError(f"these packages are not held now: {', '.join(missing)}")
     return holds
 
 

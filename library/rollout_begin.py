@@ -77,5 +77,5 @@ if __name__ == "__main__":
     from ansible.module_utils.basic import AnsibleModule
 
     AnsibleModule(argument_spec={}).fail_json(
-        msg="expected the action plugin rollout_begin, found the module alone; see ansible.cfg"
+        msg="the module rollout_begin runs without its action plugin; see ansible.cfg"
     )

@@ -85,7 +85,7 @@ if __name__ == "__main__":
 
     AnsibleModule(argument_spec={}).fail_json(
         msg=(
-            "expected the action plugin rollout_step, found the module alone; set ANSIBLE_CONFIG to"
-            " unhang's ansible.cfg"
+            "the module rollout_step runs without its action plugin; set ANSIBLE_CONFIG to unhang's"
+            " ansible.cfg"
         )
     )

@@ -90,9 +90,7 @@ def link(module: AnsibleModule) -> None:
         after = run.wanted_starters(before, module.params["boot_link"] == "present")
         why = run.why_not_started(rootfs, name, after)
         if why and not module.check_mode:
-            module.fail_json(
-                msg=f"expected {name} on this node, found none; install the package that brings it"
-            )
+            module.fail_json(msg=f"this node has no {name}; install the package that brings it")
         if before != after and not module.check_mode:
             keep_running(
                 rootfs,

@@ -75,7 +75,7 @@ if __name__ == "__main__":
 
     AnsibleModule(argument_spec={}).fail_json(
         msg=(
-            "expected the action plugin smoke_node, found the module alone; set ANSIBLE_CONFIG to"
-            " unhang's ansible.cfg"
+            "the module smoke_node runs without its action plugin; set ANSIBLE_CONFIG to unhang's"
+            " ansible.cfg"
         )
     )

@@ -92,8 +92,8 @@ class ActionModule(ActionBase):
             raise AnsibleConnectionFailure(message) from None
         except AnsibleTimeoutError:
             too_long = (
-                f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found one that"
-                " does not end; reading was given up"
+                f"the node's answer does not end within {ANSWER_LIMIT_CHARS} characters; reading"
+                " was given up"
             )
             answer = (
                 NodeAnswer("invalid", message=too_long)
@@ -147,7 +147,7 @@ class ActionModule(ActionBase):
             self.deadline_s = max(1, int(wanted))
         except (TypeError, ValueError):
             raise AnsibleError(
-                f"expected seconds in unhang_node_timeout_s, found {clean(wanted, 80)!r}"
+                f"unhang_node_timeout_s must be a number of seconds, and is {clean(wanted, 80)!r}"
             ) from None
         signal.alarm(self.deadline_s)
 
@@ -184,8 +184,8 @@ class ActionModule(ActionBase):
     ) -> NodeAnswer:
         found, oldest = (".".join(map(str, one[:2])) for one in (version, OLDEST_PYTHON))
         wanted = (
-            f"expected Python {oldest} or newer for this controller's ansible-core, found Python"
-            f" {found} at {interpreter}"
+            f"Python {found} at {interpreter} is too old for this controller's ansible-core, which"
+            f" needs {oldest} or newer"
         )
         if version < old_python.OLDEST_FOR_STARTER:
             return NodeAnswer(

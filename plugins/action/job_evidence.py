@@ -19,7 +19,7 @@ from unhang.core.ansible.answer import ANSWER_LIMIT_CHARS
 from unhang.core.ansible.memory_watch import MemoryWatch, bound_output
 from unhang.core.ansible.printable_text import clean
 
-TOO_LONG = f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found a longer one"
+TOO_LONG = f"the answer is longer than {ANSWER_LIMIT_CHARS} characters"
 
 
 class ActionModule(ActionBase):

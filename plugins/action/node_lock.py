@@ -70,9 +70,9 @@ class ActionModule(ActionBase):
 
 def _elsewhere(rootfs: str, read_at: list[str]) -> str:
     return (
-        f"expected a machine that is read where it is changed ({rootfs}), found a recorded node or"
-        " an image: a role would change the machine behind the connection instead, so nothing was"
-        " touched; next: the same with an inventory of machines; unhang_rootfs of this node is"
+        "this node is a recorded node or an image, read from elsewhere than it is changed"
+        f" ({rootfs}): a role would change the machine behind the connection instead, so nothing"
+        " was touched; next: the same with an inventory of machines; unhang_rootfs of this node is"
         f" {', '.join(map(str, read_at))}"
     )
 

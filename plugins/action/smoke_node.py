@@ -166,11 +166,11 @@ class ActionModule(ActionBase):
         try:
             output = self._ask(line, None)
         except (AnsibleConnectionFailure, AnsibleTimeoutError):
-            return f"expected {wanted}, found no answer of the node"
+            return f"the node did not answer whether it has {wanted}"
         if output.get("rc") == 0:
             return None
-        found = "none" if output.get("rc") == NOTHING else clean(_last_line(output), 200)
-        return f"expected {wanted}, found {found}"
+        found = "" if output.get("rc") == NOTHING else f": {clean(_last_line(output), 200)}"
+        return f"the node does not have {wanted}{found}"
 
     def _survey(self) -> None:
         """Reads addresses, routes and GPUs. The payload is sent over standard input, and removes

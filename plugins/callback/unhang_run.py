@@ -107,8 +107,8 @@ class CallbackModule(CallbackBase):
             return
         if taken := sorted({"all", "ungrouped"} & set(inventory.hosts)):
             self._stop(
-                "expected host names that are no group of every inventory, found a host named"
-                f" {taken[0]}: Ansible would audit it alone; rename it"
+                f"a host is named {taken[0]}, as a group of every inventory: Ansible would audit it"
+                " alone; rename it"
             )
         if self.run is None:
             self._check_policies(play, hosts)
@@ -160,8 +160,8 @@ class CallbackModule(CallbackBase):
         counts as a success."""
         if self.run is None and self.is_without_hosts and not stats.processed:
             self._say(
-                "expected hosts to audit, found none; check the inventory and the limit:"
-                " ansible-inventory --graph"
+                "there are no hosts to audit; check the inventory and the limit: ansible-inventory"
+                " --graph"
             )
         if self.run is None or self.closed:
             return

@@ -36,8 +36,8 @@ def kubernetes_step(
 
     if not node:
         raise AnsibleFilterError(
-            "expected a node of Kubernetes with this name, found none; drain_node names it where"
-            " the inventory has another name"
+            "Kubernetes has no node with this name; drain_node names it where the inventory has"
+            " another name"
         )
     try:
         if step == "release":
@@ -96,7 +96,7 @@ def _read(text: str) -> Any:
     try:
         return json.loads(str(text))
     except ValueError:
-        raise AnsibleFilterError(f"expected JSON of kubectl, found {str(text)[:80]!r}") from None
+        raise AnsibleFilterError(f"kubectl did not print JSON: {str(text)[:80]!r}") from None
 
 
 def _items(text: str) -> Any:
@@ -104,7 +104,7 @@ def _items(text: str) -> Any:
     found = _read(text)
     rows = found.get("items") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not all(map(_is_named, rows)):
-        raise AnsibleFilterError(f"expected a list of kubectl, found {str(text)[:80]!r}")
+        raise AnsibleFilterError(f"kubectl did not print a list: {str(text)[:80]!r}")
     return rows
 
 

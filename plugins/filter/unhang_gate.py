@@ -24,9 +24,10 @@ def gate_group(hosts: Sequence[str], hostvars: Mapping[str, Any], reference: str
     from unhang.act.gate.deciding import fit_for_the_group
 
     if reference and reference not in hosts:
-        wanted = "expected preprovision_reference to be among the hosts of this run"
+        wanted = "preprovision_reference must be among the hosts of this run"
         raise AnsibleFilterError(
-            f"{wanted}, found {reference} beside {', '.join(map(str, hosts))}; add it to --limit"
+            f"{wanted}, and {reference} is not among {', '.join(map(str, hosts))}; add it to"
+            " --limit"
         )
     return fit_for_the_group(
         [str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None

@@ -88,7 +88,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         prefix = str(self.get_option("prefix"))
         if not prefix.isidentifier() or not prefix.isascii():
             raise AnsibleParserError(
-                f"expected a prefix of letters, digits and '_' in {path}, found {prefix!r}"
+                f"the prefix in {path} consists of letters, digits and '_', and {prefix!r} does not"
             )
         try:
             command = [str(word) for word in self.get_option("command")]

@@ -93,7 +93,7 @@ def test_one_look_over_the_inventory_names_the_rank_and_its_node(fleet):
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--limit", "gpu009"], "found none"), (["--pid", "1"], "differ from node to node")],
+    [(["--limit", "gpu009"], "gpu009"), (["--pid", "1"], "differ from node to node")],
 )
 def test_mistakes_are_told_in_one_line(fleet, arguments, words):
     code, found, errors = inspect(fleet, *arguments)

@@ -56,7 +56,7 @@ def test_a_node_on_which_a_role_fails_stops_the_run_before_the_third(pinned):
     }
     pinned.plant(SECOND, "/var/lib/unhang/lock.json", json.dumps(holder))
     run = remediate(pinned, unhang_apply=True)
-    stopped_after_the_first(pinned, run, "found run somebody by ops@elsewhere at work on it")
+    stopped_after_the_first(pinned, run, "run somebody by ops@elsewhere is at work on it")
     assert f"{SECOND} is not proved healthy" in run.output
     # The operator knows that this run is over: the role takes over its lock and frees it at the
     # end.
@@ -94,7 +94,7 @@ def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinn
     for _ in range(2):  # the damage is counted in each run, however often the run is repeated
         run = remediate(pinned, hosts=two, unhang_apply=True, unhang_come_up_timeout_s=1)
         assert run.code != 0
-        assert "lost: expected the 4 GPUs of before, found 3" in " ".join(run.output.split())
+        assert "lost: of the 4 GPUs of before, 3 are there" in " ".join(run.output.split())
         assert untouched(pinned, SECOND) == [SECOND]
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
     assert run_typed(pinned, command).code == 0
@@ -117,8 +117,7 @@ def test_a_gpu_that_comes_up_late_is_waited_for(pinned):
     ) as process:
         audits.wait_until(
             lambda: (
-                "expected the 4 GPUs of before, found 3"
-                in (pinned.work / "playing.log").read_text()
+                "of the 4 GPUs of before, 3 are there" in (pinned.work / "playing.log").read_text()
             ),
             "the fourth GPU is waited for",
         )

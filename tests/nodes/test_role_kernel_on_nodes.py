@@ -21,7 +21,7 @@ def test_a_container_is_refused_because_its_kernel_is_the_machines(fleet):
         kernel_update_cache=False,
     )
     assert refused.code != 0
-    assert "found a container (systemd-nspawn)" in refused.output
+    assert "this is a container (systemd-nspawn)" in refused.output
     assert own_files(fleet, "gpu001") == before
 
 

@@ -58,7 +58,7 @@ def test_nodes_are_put_off_that_would_leave_too_few_in_service_and_the_line_name
     assert day.first == {CANARY: "released", NEXT: "deferred", DRAINED: "deferred"}
     [why] = {one.evidence["why"] for one in entries(day.run, NEXT, "lock", "deferred")}
     start, named = why.split("; ")
-    assert start == "expected at least 2 nodes in service, found 2"
+    assert start == "at least 2 nodes must stay in service, and 2 are now"
     assert named.startswith(f"out of service by others: {DRAINED} (")
     assert named.endswith(f" ({WHY}))")
     assert why in day.site.output

@@ -129,5 +129,5 @@ def test_a_node_that_somebody_keeps_from_rebooting_is_not_waited_for(fleet, tmp_
     done = play(fleet, book, [HOST], {})
     said = " ".join(done.output.split())
     assert done.code == 2
-    assert f"found reboot.target masked: somebody keeps {HOST} from it" in said
+    assert f"reboot.target is masked: somebody keeps {HOST} from a reboot" in said
     assert fleet.shell(HOST, "systemctl is-enabled reboot.target || true").strip() == "masked"

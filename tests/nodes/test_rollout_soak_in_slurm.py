@@ -138,7 +138,7 @@ def test_a_canary_that_is_lost_after_its_release_stops_the_rollout_and_is_not_sa
 ):
     assert day.lost.code == 1
     assert day.lost.states == {CANARY: "lost", NEXT: "to come"}
-    assert day.lost.why.startswith("soak: expected an answer after its release, found none")
+    assert day.lost.why.startswith("soak: it did not answer after its release")
     assert "0 of 2 nodes proved healthy" in day.lost.table
     assert (
         "not proved healthy among the canaries: gpu001 (failed after its release)" in day.lost.table

@@ -160,7 +160,4 @@ def test_a_name_that_stands_for_another_driver_is_refused(deb12):
         "expect": {"libnvidia-ml1": f"{driver_of(offered)}-*"},
     }
     answer = deb12.call("package_change", check=True, **wanted)
-    assert any(
-        line.startswith(f"expected libnvidia-ml1 {driver_of(offered)}-*, found that 535.")
-        for line in answer["refused"]
-    ), answer
+    assert any(line.startswith("libnvidia-ml1 would be 535.") for line in answer["refused"]), answer

@@ -80,7 +80,7 @@ def test_a_key_that_has_expired_or_is_another_one_brings_nothing_new(trial, vers
         KEY, public if name == "expired" else trial.repository.key
     ):
         why = refused(trial, "3", state_id)
-        assert f"expected {NAME} 3, found on offer: 2, 1" in why
+        assert f"{NAME} 3 is not on offer; on offer are: 2, 1" in why
         assert says in why
         if name == "expired":
             assert (
@@ -103,7 +103,7 @@ def test_a_mirror_that_has_gone_stale_or_back_in_time(trial, versions):
     state_id = trial.begin()
     trial.offer(*versions, Valid_Until="Sun, 01 Mar 2020 00:00:00 UTC")
     why = refused(trial, "3", state_id)
-    assert f"expected {NAME} 3, found on offer: 2, 1" in why
+    assert f"{NAME} 3 is not on offer; on offer are: 2, 1" in why
     assert "is expired" in why
     assert_comes_and_goes(trial, state_id, "is expired")
 
@@ -120,7 +120,7 @@ def test_a_mirror_that_has_gone_stale_or_back_in_time(trial, versions):
     trial.offer(versions[0])
     assert not trial.change(install={NAME: ""})["changed"]
     assert "allow_downgrade: true allows it" in refused(trial, "1", trial.begin())
-    assert f"expected {NAME} 3, found on offer: 1" in refused(trial, "3", trial.begin())
+    assert f"{NAME} 3 is not on offer; on offer are: 1" in refused(trial, "3", trial.begin())
     assert trial.installed(NAME) == ["ii 2"]
     trial.assert_whole()
 

@@ -49,7 +49,7 @@ def test_a_mirror_that_fails_leaves_the_node_as_it_was_and_the_next_run_does_it(
     deb12.repository.index()
     deb12.repository.spoil_signature()
     forged = change(deb12, "3")
-    assert f"expected {NAME} 3, found on offer: 2, 1" in forged["refused"][0]
+    assert f"{NAME} 3 is not on offer; on offer are: 2, 1" in forged["refused"][0]
     assert "signature" in " ".join(forged["refused"]).lower()
     assert deb12.installed(NAME) == {NAME: "2"}
 

@@ -251,10 +251,7 @@ def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_repo
     failed = play_role(fleet, "gpu_driver", NODE, policy_for(OLD), **ACCEPTED)
     assert "no repository of this node has module streams" in failed.output
     assert failed.failed == {NODE: 1}
-    assert (
-        f"expected nvidia module {OLD} in {KERNEL}, the kernel that boots next, found nvidia module"
-        f" {NEWER}" in failed.output
-    )
+    assert f"{KERNEL}, the kernel that boots next, has nvidia module {NEWER}" in failed.output
     assert versions(fleet) == {OLD}
     assert "not installed" in fleet.shell(NODE, f"rpm -q {OPEN_MODULE} nvidia-open || :")
     assert call_module(fleet, NODE, "state_restore", id=newest_state(fleet))["changed"]

@@ -204,7 +204,7 @@ def test_ansible_runner_rolls_out_a_plan_and_its_journal_lies_in_the_plans_run_f
     done = runner(tools, tmp_path, "playbooks/remediate.yml", tmp_path / "hosts.json", given, runs)
     assert done.returncode == 2
     assert (
-        "a deferred: the journal has no change of it (lock: a: expected to read the node, found no answer)"
+        "a deferred: the journal has no change of it (lock: a: it did not answer when it was read again)"
         in done.stdout
     )
     assert [

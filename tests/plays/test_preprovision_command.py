@@ -99,21 +99,21 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gpu009"], "expected hosts in"),
-        (["gpu[001,009]", "--quick"], "hosts.yml, found none that gpu009 names; list them with"),
-        (["gpu[1-"], "expected a node set such as gpu[001-016]"),
+        (["gpu009"], "hosts, but none that gpu009 names"),
+        (["gpu[001,009]", "--quick"], "names; list them with"),
+        (["gpu[1-"], "is not a node set such as gpu[001-016]"),
         (
             ["gpu001", "--reference", "gpu009"],
             "expected a host of the inventory as --reference, found gpu009",
         ),
         (
             ["gpu001", "--severities", "bad"],
-            "--severities: expected some of critical, error, warning, info, found bad",
+            "--severities takes some of critical, error, warning, info, not bad",
         ),
-        (["gpu001", "--ansible=--check"], "expected a run without --check"),
+        (["gpu001", "--ansible=--check"], "the gate cannot run with --check"),
         (
             ["@ranges.txt"],
-            "--limit gpu[001-002]: expected hosts that can be read in one way only, found a range",
+            "--limit gpu[001-002] can be read in two ways, for it has a range",
         ),
         (["gpu001", "--ansible=--no-such"], "unrecognized arguments: --no-such"),
     ],

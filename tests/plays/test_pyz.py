@@ -193,7 +193,7 @@ def test_an_old_python_gets_one_clear_line(pyz, tmp_path):
     )
     done = run(sys.executable, "-c", pretend, str(pyz))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("unhang-collect: expected Python 3.8 or newer, found 3.6 (")
+    assert done.stderr.startswith("unhang-collect needs Python 3.8 or newer, and this is 3.6 (")
     assert done.stderr.count("\n") == 1
 
 
@@ -202,11 +202,11 @@ def test_an_old_python_gets_one_clear_line(pyz, tmp_path):
     [
         (
             ["--gather-subset", "gpu"],
-            "unhang collect: gather_subset: found 'gpu', allowed are all, min, node,",
+            "unhang collect: gather_subset has 'gpu'; allowed are all, min, node,",
         ),
         (
             ["--silence-s", "0"],
-            "unhang collect: silence_s: found 0.0, allowed is a number of seconds above 0",
+            "unhang collect: silence_s must be a number of seconds above 0",
         ),
     ],
 )
@@ -256,7 +256,7 @@ def test_a_recording_that_never_ends_is_refused_by_name_and_costs_no_other_secti
     )
     assert (
         sections["gpus"]["probe"]["error"]
-        == f"ValueError: {recording}: expected a regular file, found a device, a FIFO or a folder"
+        == f"ValueError: {recording}: this is a device, a FIFO or a folder, not a regular file"
     )
 
 

@@ -59,7 +59,7 @@ def release(tmp_path_factory):
     unsigned = finished(command, cwd=tree)
     assert (
         unsigned.returncode,
-        "expected the ssh key that signs a release" in unsigned.stderr,
+        "the ssh key that signs a release is missing" in unsigned.stderr,
     ) == (2, True), unsigned.stderr
     command.append(f"SIGNING_KEY={key}")
     refused = finished(command, cwd=tree)

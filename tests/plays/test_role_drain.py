@@ -94,7 +94,7 @@ def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):
     )
     code, result, output = play(tmp_path, "wait", **variables)
     assert code != 0
-    assert "found jobs 7; no job was touched" in output
+    assert "jobs 7 are there; no job was touched" in output
     assert result["jobs"] == [{"id": "7", "user": "bob", "state": "RUNNING", "ends": ""}]
     code, result, output = play(tmp_path, "release", **variables)
     assert (code, result["drained"], result["owned"]) == (0, True, False)
@@ -107,7 +107,7 @@ def test_a_step_that_is_none_and_an_adapter_that_is_none_are_refused(tmp_path):
         "value of drain_adapter must be one of: auto, slurm, kubernetes, command, none"
         in play(tmp_path, "drain", drain_adapter="pbs")[2]
     )
-    assert "expected tasks_from (drain, wait, release), found none" in play(tmp_path, "main")[2]
+    assert "the role drain needs tasks_from (drain, wait, release)" in play(tmp_path, "main")[2]
 
 
 @pytest.mark.parametrize("adapter", ["command", "none"])

@@ -161,10 +161,10 @@ def test_a_tag_runs_its_step_alone_and_a_key_that_is_gone_is_taken_back(node):
     ("tag", "planted", "shown"),
     [
         ("nvidia_parameters", {"/proc/driver/nvidia/version": OPEN_MODULE},
-        "found the open ones loaded"),
+        "the open driver modules are loaded"),
         ("peer_memory", {"/proc/driver/nvidia/version": OPEN_MODULE.replace("Open ",
         "").replace("for x86_64 ", ""), "/proc/sys/kernel/osrelease": "5.4.0\n"},
-         "expected a node on which dmabuf is possible, found it is not"),
+         "host.peer_memory is dmabuf, which is not possible on this node"),
     ],
 )  # fmt: skip
 def test_what_the_driver_cannot_do_is_refused_before_anything_is_written(node, tag, planted, shown):

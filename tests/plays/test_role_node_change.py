@@ -112,4 +112,4 @@ def test_a_lock_is_taken_over_from_a_process_that_has_ended_here_and_from_no_oth
         code, output = frame(part("lock"), part("unlock"), node_change_fencing=0)
         assert (code == 0) is takes
         assert ("took over from run first by ops@ctl1" in output) is takes
-        assert ("found run first by ops@ctl1 at work on it" in output) is not takes
+        assert ("run first by ops@ctl1 is at work on it" in output) is not takes

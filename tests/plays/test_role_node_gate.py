@@ -85,14 +85,14 @@ def test_the_record_is_previewed_placed_once_and_taken_back(root):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "expected the admission record of planted at"),
-        (record("gpu002") + SIGNED, "found something else"),
+        (None, "the admission record of planted is not at"),
+        (record("gpu002") + SIGNED, "holds something else"),
         (
             record()
             + "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----\n",
-            "found something else",
+            "holds something else",
         ),
-        ("ssh-ed25519 AAAAC3Nza the gate\n", "found something else"),
+        ("ssh-ed25519 AAAAC3Nza the gate\n", "holds something else"),
     ],
 )
 def test_what_is_no_record_of_this_node_is_refused_before_anything_is_written(root, text, message):

@@ -70,5 +70,5 @@ def test_another_driver_than_the_policys_stops_the_role(tmp_path):
     before = tree(root)
     refused = play(tmp_path, {"driver": {"version": "580.95.05", "held": True}})
     assert refused.code != 0
-    assert "expected driver 580.95.05, found 535.261.03" in json.dumps(refused.output)
+    assert "driver 535.261.03 is installed, not 580.95.05" in json.dumps(refused.output)
     assert tree(root) == before

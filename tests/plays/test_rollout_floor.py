@@ -47,10 +47,7 @@ def test_a_wave_takes_fewer_nodes_when_somebody_drains_another_one_and_the_line_
         "gpu003": "deferred",
         "gpu004": "deferred",
     }, done.played.output
-    why = (
-        "expected at least 2 nodes in service, found 3; out of service by others: gpu004 (alice"
-        " (bad DIMM))"
-    )
+    why = "at least 2 nodes must stay in service, and 3 are now; out of service by others: gpu004 (alice (bad DIMM))"
     assert f"put off: gpu003, {why}" in done.played.output
     assert done.acts("apply") == ["gpu001", "gpu002"]
     assert site_drain.known(tmp_path / "site", "gpu003") == site_drain.FREE
@@ -102,10 +99,7 @@ def test_in_kubernetes_a_node_that_is_cordoned_or_not_ready_is_out_of_service(cl
         kubectl.ready(PROJECT / ".cache" / "kubectl"),
         **given,
     )
-    why = (
-        "expected at least 1 node in service, found 2; out of service by others: gpu003 (somebody"
-        " else cordoned it), gpu004 (it is not Ready)"
-    )
+    why = "at least 1 node must stay in service, and 2 are now; out of service by others: gpu003 (somebody else cordoned it), gpu004 (it is not Ready)"
     assert [entry.evidence["why"] for entry in lines_of(done, "floor")[:1]] == [why], (
         done.played.output
     )

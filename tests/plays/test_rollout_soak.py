@@ -55,10 +55,7 @@ def test_a_canary_that_is_drained_after_its_release_stops_what_follows(tmp_path)
     )
     played_on(done, given)
     assert done.states() == {"gpu001": "lost"}, done.played.output
-    assert (
-        done.why("gpu001")
-        == "soak: expected it to take jobs, found it out of service: alice (Xid 79)"
-    )
+    assert done.why("gpu001") == "soak: it is out of service, and takes no jobs: alice (Xid 79)"
     assert (
         "not proved healthy among the canaries: gpu001 (failed after its release)"
         in done.played.output

@@ -141,7 +141,7 @@ def test_damage_of_an_unproved_run_stays_damage_when_the_run_is_repeated(run, ca
         proof = printed_by(capsys, kept, "prove", folder, "gpu001")
         assert not proof["healthy"]
         assert any(
-            line.startswith("lost: expected the 8 GPUs of before, found 7")
+            line.startswith("lost: of the 8 GPUs of before, 7 are there")
             for line in proof["reasons"]
         )
         assert proof["lost"]
@@ -160,12 +160,12 @@ def test_a_node_without_its_baseline_is_compared_with_the_copy_beside_the_plan_o
     printed_by(capsys, "begin", folder)
     asked = ("--baseline=null", f"--beside={tmp_path}", "prove", folder, "gpu001")
     assert main(["rollout-step", *map(str, asked)]) == 2
-    assert "expected the baseline of gpu001, on the node or in " in capsys.readouterr().err
+    assert "the baseline of gpu001 is neither on the node nor in " in capsys.readouterr().err
     (tmp_path / KEPT).mkdir()
     (folder / "baseline-gpu001.json").rename(tmp_path / KEPT / "gpu001.json")
     read("", without={"gpus": 7})
     printed_by(capsys, "begin", folder)
-    assert "expected the 8 GPUs of before, found 7" in printed_by(capsys, *asked)["reasons"][0]
+    assert "of the 8 GPUs of before, 7 are there" in printed_by(capsys, *asked)["reasons"][0]
 
 
 @pytest.mark.parametrize("severities", ["", "critical,errors", "c,r,i"])
@@ -186,7 +186,7 @@ def test_severities_that_nobody_knows_are_refused(run, capsys, severities):
         )
         == 2
     )
-    assert "--severities: expected some of critical" in capsys.readouterr().err
+    assert "--severities takes some of critical" in capsys.readouterr().err
 
 
 def test_a_policy_is_refused_with_its_reason_and_mistakes_are_one_line(run, capsys):

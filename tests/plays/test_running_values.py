@@ -115,8 +115,7 @@ def test_a_value_that_somebody_changed_since_stays_and_is_reported(node):
     assert answer == foretold
     assert answer["running"] == []
     assert answer["needs_manual_action"] == [
-        f"sysctl {NAME}: expected {NEW}, as unhang left it, found 1 2 3; somebody changed it since,"
-        " and it stays"
+        f"sysctl {NAME}: unhang left {NEW} and it is 1 2 3 now; somebody changed it since, and it stays"
     ]
     assert value(node) == ["1", "2", "3"]
 
@@ -191,17 +190,17 @@ def test_a_state_without_values_is_read_as_before(node):
 @pytest.mark.parametrize(
     "text, why",
     [
-        ("{", "running.json: expected what unhang saved there"),
+        ("{", "running.json does not hold what unhang saved there"),
         (
             '{"schema": "unhang/running/1", "records": [{"kind": "sysctl"}]}',
-            "running.json: expected what unhang saved there",
+            "running.json does not hold what unhang saved there",
         ),
         (
             (
                 '{"schema": "unhang/running/1", "records": [{"kind": "clock", "name": "a", "value":'
                 ' 1, "set": [2]}]}'
             ),
-            "found clock; was it saved by a newer unhang?",
+            "the saved state has values of clock, and this unhang knows",
         ),
     ],
 )
@@ -330,8 +329,7 @@ class TestModesOfGpus:
         answer = gpus()
         assert [row[0] for row in answer["rows"]] == ["persistence"]
         assert answer["needs_manual_action"] == [
-            f"compute_mode of GPU {UUID}: expected default, as unhang left it, found prohibited;"
-            " somebody changed it since, and it stays"
+            f"compute_mode of GPU {UUID}: unhang left default and it is prohibited now; somebody changed it since, and it stays"
         ]
 
     def test_after_a_boot_there_is_nothing_to_bring_back(self, gpus):

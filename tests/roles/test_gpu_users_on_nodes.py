@@ -49,7 +49,9 @@ def test_every_holder_is_reported_with_its_service_and_a_job_stops_the_role(busy
     before = state_of(busy, NODE)
     refused = play_role(busy, "gpu_driver", NODE, POLICY)
     assert refused.failed == {NODE: 1}
-    assert f"found process {job} (sleep) of auditor on GPU 0 (GPU-" in refused.output
+    assert (
+        f"the GPUs are in use by process {job} (sleep) of auditor on GPU 0 (GPU-" in refused.output
+    )
     assert state_of(busy, NODE) == before
     assert gpu_daemons.called(busy, NODE) == []
 
@@ -81,7 +83,7 @@ def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
     )
     refused = play(busy, path, [NODE], POLICY, drain_wait_timeout_s=1, drain_poll_s=1)
     assert refused.failed == {NODE: 1}
-    assert f"found {job} auditor sleep on /dev/nvidia0; no job was touched" in refused.output
+    assert f": {job} auditor sleep on /dev/nvidia0; no job was touched" in refused.output
     assert play(busy, path, [NODE], POLICY, drain_beside_jobs=True).code == 0
     assert gpu_daemons.process_of(busy, NODE, "job") == job
 
@@ -157,4 +159,4 @@ def test_a_connection_that_is_lost_during_the_exchange_does_not_end_it(busy):
 
 def test_a_service_that_nobody_knows_is_not_stopped(fleet):
     refused = call_module(fleet, NODE, "gpu_services", state="stopped", services=["sshd.service"])
-    assert "expected services that are known to use GPUs, found sshd.service" in refused["msg"]
+    assert "unhang does not know that these services use GPUs: sshd.service" in refused["msg"]

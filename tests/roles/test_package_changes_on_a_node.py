@@ -211,15 +211,15 @@ def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path)
         )
         return " ".join(answer["refused"])
 
-    assert f"expected nvidia-driver 525.147.05-1, found on offer: {NEW}, {OLD}" in refused(
+    assert f"nvidia-driver 525.147.05-1 is not on offer; on offer are: {NEW}, {OLD}" in refused(
         install={"nvidia-driver": "525.147.05-1"}
     )
-    assert "no repository of this node has a package of that name" in refused(
+    assert "no repository of this node has a package named" in refused(
         install={"nvidia-driver-470": ""}
     )
     assert f"nvidia-driver {OLD} would be removed" in refused(install={"nvidia-tesla-driver": ""})
     # The package's name says 525, but another driver is installed.
-    assert f"expected libnvidia-ml1 525.*, found that {NEW} comes" in refused(
+    assert f"libnvidia-ml1 would be {NEW} afterwards, not 525.*" in refused(
         install={"nvidia-driver-525": ""}, expect={"libnvidia-ml1": "525.*"}
     )
     assert state_of(fleet, NODE) == before
@@ -380,7 +380,7 @@ def test_a_kept_package_that_was_damaged_is_refused_in_the_preview_or_fetched_ag
     before = [line for line in state_of(fleet, NODE).splitlines() if "/states/" not in line]
     for check in (True, False):
         refused = call_module(fleet, NODE, "state_restore", check=check, id=state_id)
-        assert f"expected nvidia-driver_{OLD}_amd64.deb as it was kept" in refused["msg"]
+        assert f"nvidia-driver_{OLD}_amd64.deb is not as it was kept" in refused["msg"]
         assert "200 bytes" in refused["msg"]
     assert [line for line in state_of(fleet, NODE).splitlines() if "/states/" not in line] == before
     fleet.plant(NODE, f"{FOLDER}/Packages", packages_index(files))
@@ -444,8 +444,8 @@ def test_what_an_admin_has_upgraded_and_held_since_stays_unless_the_rollback_nam
     foretold = call_module(fleet, NODE, "state_restore", check=True, id=state_id)
     assert [row["name"] for row in foretold["packages"]] == ["brought-tool"]
     assert (
-        f"nvidia-driver: expected {NEW}, as unhang left it, found {newest} on hold; somebody"
-        " changed it since" in " ".join(foretold["lines"])
+        f"nvidia-driver: unhang left {NEW} and it is {newest} on hold now; somebody changed it since"
+        in " ".join(foretold["lines"])
     )
     named = call_module(
         fleet, NODE, "state_restore", check=True, id=state_id, packages=["nvidia-driver", "lib*"]
@@ -492,7 +492,7 @@ def test_a_file_system_that_is_full(fleet, tmp_path, full):
         repair=True,
     )
     if full == "/boot":
-        assert "free on the file system of /boot" in answer["refused"][0]
+        assert "the file system of /boot has" in answer["refused"][0]
     else:
         assert "No space left on device" in answer["msg"]
         restore(fleet, state_id)
@@ -526,9 +526,9 @@ def test_a_kernel_or_a_driver_for_which_there_is_no_room_is_refused_before_anyth
     no_kernel = change(
         fleet, state_id=state_id, install={"linux-image-6.1.0-99-amd64": ""}, update_cache=False
     )
-    assert "free on the file system of / and " in no_kernel["refused"][0]
+    assert "the file system of / and " in no_kernel["refused"][0]
     no_driver = change(fleet, state_id=state_id, **request(NEW, root_free_min_mib=500))
-    assert "free on the file system of /var and /var/lib/unhang" in no_driver["refused"][0]
+    assert "the file system of /var and /var/lib/unhang has" in no_driver["refused"][0]
     assert state_of(fleet, NODE) == before
     assert not fleet.nodes[NODE].place("/boot/vmlinuz-6.1.0-99-amd64").exists()
 

@@ -96,7 +96,7 @@ def test_a_rollback_takes_away_exactly_what_came_and_what_came_because_of_it(fle
     assert play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).code == 0
     assert installed(fleet) == before
     again = play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True)
-    assert (again.code != 0, "found none that was not rolled back already" in again.output) == (
+    assert (again.code != 0, "that was not rolled back already" in again.output) == (
         True,
         True,
     )

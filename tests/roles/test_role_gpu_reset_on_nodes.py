@@ -88,7 +88,7 @@ def test_it_is_refused_while_a_job_holds_a_gpu(faulty):
     # the module asks again by itself: nobody can come in between
     gpus = [{"uuid": UUID, "verb": "reset the GPU", "because": ["Xid 95"]}]
     answer = call_module(faulty, NODE, "gpu_services", state="reset", gpus=gpus)
-    assert "expected GPUs that nobody uses" in answer["msg"]
+    assert "the GPUs are in use by" in answer["msg"]
     assert gpu_daemons.called(faulty, NODE) == []
     assert gpu_daemons.process_of(faulty, NODE, "job") == job
 

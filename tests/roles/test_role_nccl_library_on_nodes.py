@@ -57,8 +57,8 @@ def test_the_packages_move_together_and_back_and_a_version_that_nobody_offers_mo
     refused = play_role(equipped, "nccl_profile", NODE, {"nccl": {"version": "2.25.1"}}, **ONLY)
     assert refused.failed == {NODE: 1}
     assert (
-        f"expected libnccl2 2.25.1 for CUDA 12 in the node's repositories, found {OTHER}, {NEW},"
-        f" {OLD}" in refused.output
+        f"the node's repositories do not have libnccl2 2.25.1 for CUDA 12; they have {OTHER}, {NEW}, {OLD}"
+        in refused.output
     )
     assert versions(equipped) == {NEW}
 

@@ -92,7 +92,7 @@ def test_one_service_watches_and_a_rollback_takes_it_back(fleet):
         "node_gate_watch_arguments": ["--on-hang", "dump"],
     }
     refused = play_role(fleet, "node_gate", NODE, {}, **given)
-    assert "expected unhang at /usr/local/bin/unhang on the node, found none" in " ".join(
+    assert "unhang cannot be run at /usr/local/bin/unhang on the node" in " ".join(
         refused.output.split()
     )
     assert refused.code != 0

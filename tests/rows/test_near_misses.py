@@ -33,32 +33,32 @@ MATCH = {"limits": {"numa_balancing": True}, "gpus": {"count": 8}}
         (
             "xid-fatal",
             {"costs": None},
-            "costs: expected what makes it critical, 'no job may start', found none",
+            "costs must be what makes it critical, 'no job may start', and is none",
         ),
         (
             "xid-fatal",
             {"costs": "some jobs"},
-            "costs: expected what makes it critical, 'no job may start', found some jobs",
+            "costs must be what makes it critical, 'no job may start', and is some jobs",
         ),
         (
             "numa-balancing-on",
             {"costs": "some jobs"},
-            "costs: expected none, because info costs a job nothing, found some jobs",
+            "costs must be absent, because info costs a job nothing, and is some jobs",
         ),
         (
             "kernel-release-has-fault",
             {"costs": "jobs fail"},
-            "costs: expected none, because each row of the table has its severity, found jobs fail",
+            "costs must be absent, because each row of the table has its severity, and is jobs fail",
         ),
         (
             "numa-balancing-on",
             {"remedy": {"person": "drain the node"}},
-            "remedy.person: expected no drain for an info",
+            "remedy.person: an info takes no node out of service",
         ),
         (
             "numa-balancing-on",
             {"examples": {"match": [MATCH], "near_miss": [{"kernel": {}}]}},
-            "examples.near_miss[0]: expected facts that a match has too",
+            "examples.near_miss[0]: no match has these facts",
         ),
         (
             "numa-balancing-on",
@@ -68,7 +68,7 @@ MATCH = {"limits": {"numa_balancing": True}, "gpus": {"count": 8}}
                     "near_miss": [{"limits": {"numa_balancing": False}, "gpus": {"count": 1}}],
                 }
             },
-            "found gpus.count, limits.numa_balancing",
+            "deciding fact alone: gpus.count, limits.numa_balancing",
         ),
     ],
 )

@@ -84,14 +84,14 @@ def asked(policy=None, **changes):
         ({}, {}),
         (
             {"kernel": {"boot": {"can_clear_one_shot": False, "why_not": "no grubenv"}}},
-            {"kernel": "cannot (no grubenv)"},
+            {"kernel": "cannot clear its one-shot entry (no grubenv)"},
         ),
         ({"kernel": {"boot": {}}}, {}),  # not read: the role looks for itself
         (
             {"kernel": {"out_of_tree": None}},
-            {"kernel": "list of loaded modules, found that it was not read"},
+            {"kernel": "list of loaded modules was not read"},
         ),
-        ({"node": {"os": {"family": "redhat"}}}, {"kernel": "found redhat"}),
+        ({"node": {"os": {"family": "redhat"}}}, {"kernel": "family is redhat"}),
         (
             {
                 "node": {

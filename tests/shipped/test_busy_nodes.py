@@ -51,8 +51,7 @@ def test_a_node_whose_gpus_somebody_uses_takes_no_part_and_the_others_do():
     assert [member.host for member in ready.members] == ["gpu001", "gpu003", "gpu004"]
     assert dict(ready.absent) == {
         "gpu002": (
-            "expected GPUs that nobody uses, found process 4711 (python3) of alice: nothing was"
-            " started; drain it first, or --beside-jobs"
+            "the GPUs are in use by process 4711 (python3) of alice: nothing was started; drain it first, or --beside-jobs"
         )
     }
 
@@ -160,4 +159,4 @@ def test_a_busy_machine_is_refused_before_anything_is_started(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "expected GPUs that nobody uses, found process 4711 (python3)" in done.stderr
+    assert "the GPUs are in use by process 4711 (python3)" in done.stderr

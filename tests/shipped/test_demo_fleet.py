@@ -347,7 +347,7 @@ def test_a_cause_whose_role_refuses_its_node_is_shown_with_the_reason_and_withou
     ]
     assert cause["remedy"]["role"] is None
     assert cause["remedy"]["person"][0].startswith(
-        "role kernel refuses this node: expected a boot loader that can clear its one-shot entry"
+        "role kernel refuses this node: the boot loader cannot clear its one-shot entry"
     )
     assert cause["command"].startswith("unhang explain ")
     (line,) = [

@@ -186,7 +186,7 @@ def test_a_policy_with_a_misspelt_key_is_a_finding_and_the_other_rules_stand(tmp
     judge_run(read_run_input(run), load_catalogue(), TODAY)
     found = json.loads((run / "findings.json").read_text())
     (fault,) = [one for one in found["findings"] if one["rule"] == "policy-not-usable"]
-    assert "drvier: unknown key (did you mean driver?)" in fault["found"]
+    assert "drvier: this key is unknown (did you mean driver?)" in fault["found"]
 
 
 def test_another_policy_can_be_laid_over_the_runs_own(tmp_path):

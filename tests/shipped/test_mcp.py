@@ -256,7 +256,7 @@ def typed(*words, before=""):
 def test_root_has_to_name_the_folders():
     done = typed("mcp", before="pass")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "found root, who may read every file" in done.stderr
+    assert "root may read every file" in done.stderr
 
 
 def test_without_the_sdk_the_line_that_installs_it_is_printed(tmp_path):

@@ -48,4 +48,4 @@ def test_the_first_screen_names_key_suggestion_and_file(tmp_path, capsys, files,
         (tmp_path / "nodes" / f"{host}.json").write_text(json.dumps({**NODE, "host": host}))
     cli.main(["judge", str(tmp_path), "--now", "2026-11-20"])
     text = " ".join(visible(capsys.readouterr().out, 100_000).split())
-    assert f"correct {named}: unknown key (did you mean version?)" in text
+    assert f"correct {named}: this key is unknown (did you mean version?)" in text

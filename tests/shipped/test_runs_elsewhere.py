@@ -182,7 +182,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id_when_it_is_the_only_one(elsew
     other = elsewhere / f"{ID[:15]}-other"
     other.mkdir()
     (other / "run.json").write_text("{}")
-    with pytest.raises(UserError, match=f"expected a run, found 2 that begin with {ID[:15]}"):
+    with pytest.raises(UserError, match=f"{ID[:15]} begins the names of 2 runs"):
         find_run(ID[:15])
-    with pytest.raises(UserError, match="found none at 2"):
+    with pytest.raises(UserError, match="2 is not a run folder"):
         find_run("2")

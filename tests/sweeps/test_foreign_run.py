@@ -134,7 +134,7 @@ def refused(run, capsys, command, document):
     (run / "findings.json").write_text(json.dumps(document))
     assert cli.main([command, str(run)]) == 2
     errors = capsys.readouterr().err
-    assert f"expected what the judge writes in {run / 'findings.json'}, found: " in errors
+    assert f"{run / 'findings.json'} is not what the judge writes: " in errors
     assert "next: unhang judge" in errors and errors.replace("\n", "").isprintable()
     return errors
 

@@ -100,7 +100,7 @@ def test_a_plan_is_read_once_and_again_when_it_is_another(tmp_path):
     assert plan_of(tmp_path) == other
     text = (tmp_path / FILE).read_text()
     (tmp_path / FILE).write_text(text.replace('"day": "2026-11-21"', '"day": "2026-11-22"'))
-    with pytest.raises(UserError, match="found one that was edited since"):
+    with pytest.raises(UserError, match="was edited since"):
         plan_of(tmp_path)
 
 

@@ -76,7 +76,7 @@ def test_a_new_row_needs_nothing_but_words_and_sources(tmp_path, capsys, name):
     code, lines = checked(tmp_path, capsys, {**row, **WORDS})
     assert code == 0 and lines[-1] == f"{tmp_path}: 1 rule, 0 rows of tables, no fault"
     assert all(
-        " also: expected " in line and line.endswith("; nothing to do if you want that")
+        ": also lacks " in line and line.endswith("; nothing to do if you want that")
         for line in lines[:-1]
     )
 
@@ -227,11 +227,11 @@ def test_a_rule_above_info_without_its_costs_is_refused(tmp_path, capsys):
     code, lines = checked(tmp_path, capsys, {**row, **WORDS, "severity": "critical"})
     assert code == 1
     assert (
-        "own-numa: costs: expected what makes it critical, 'no job may start', found none"
+        "own-numa: costs must be what makes it critical, 'no job may start', and is none"
         in lines[0]
     )
 
 
 def test_a_folder_of_the_catalogue_is_left_to_its_tests(capsys):
     assert main(["catalogue", "check", str(folders_of("rules")[0] / "faults")]) == 2
-    assert "its tests check the catalogue" in capsys.readouterr().err
+    assert "the catalogue's tests check its own" in capsys.readouterr().err

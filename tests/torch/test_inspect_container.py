@@ -250,4 +250,4 @@ def test_a_container_that_was_made_and_does_not_run_is_told(tmp_path):
 def test_what_can_be_no_container_is_refused_before_an_engine_is_asked(name):
     code, _, errors = inspect(f"--container={name}")
     assert code == 2
-    assert "expected the name or ID of a container" in errors
+    assert "must be the name or ID of a container" in errors

@@ -365,14 +365,14 @@ def test_a_port_in_use_is_reported_with_the_port_and_what_to_do():
         port = taken.getsockname()[1]
         done = smoke("--nproc", 2, *SMALL, *PATIENT, "--phases", "all_reduce", "--port", port)
     assert done.code == 2
-    assert done.suspects[0]["why"].startswith(f"expected port {port} to be free, found it in use")
+    assert done.suspects[0]["why"].startswith(f"port {port} is in use")
     assert "--port" in done.suspects[0]["next"]
 
 
 @pytest.mark.parametrize(
     "python, message",
     [
-        ("/usr/bin/python3", "expected torch in /usr/bin/python3, found none"),
+        ("/usr/bin/python3", "the node does not have torch in /usr/bin/python3"),
         ("/nowhere/python3", "/nowhere/python3: No such file or directory"),
     ],
 )
@@ -422,13 +422,13 @@ def test_experiments_tell_what_cures_and_junit_names_the_failed_phase_and_the_ra
     [
         (("--nproc", "0"), "--nproc: expected a number above 0, found 0"),
         (("--phases", "al_reduce"), "found 'al_reduce'"),
-        (("--drill", "1:stopp"), "expected RANK:FAULT[:PHASE], or HOST, HOST+HOST or *NODES"),
-        (("--hosts", "gpu[1-"), "expected a node set such as gpu[001-016]"),
-        (("--hosts", "gpu*"), "expected host names or node sets"),
-        (("--env", "NCCL_ALGO"), "expected NAME=VALUE, found 'NCCL_ALGO'"),
-        (("--max-size", "lots"), "expected a size such as 64K"),
+        (("--drill", "1:stopp"), "--drill takes RANK:FAULT[:PHASE], or HOST, HOST+HOST or *NODES"),
+        (("--hosts", "gpu[1-"), "is not a node set such as gpu[001-016]"),
+        (("--hosts", "gpu*"), "takes host names or node sets"),
+        (("--env", "NCCL_ALGO"), "takes NAME=VALUE, not 'NCCL_ALGO'"),
+        (("--max-size", "lots"), "is not a size such as 64K"),
         (("--port", "70000"), "expected a port up to 65535"),
-        (("--baseline", "/nowhere.json"), "expected a result of unhang smoke in /nowhere.json"),
+        (("--baseline", "/nowhere.json"), "/nowhere.json is not a result of unhang smoke"),
     ],
 )
 def test_wrong_use_is_reported_in_one_line(arguments, message):

@@ -175,7 +175,7 @@ def test_ranks_take_their_place_from_torchrun_and_from_srun():
             "SLURM_NTASKS_PER_NODE": "8(x2)",
         }
     ) == (5, 16, 1, 8)
-    with pytest.raises(payload.Failed, match="expected RANK and WORLD_SIZE"):
+    with pytest.raises(payload.Failed, match="RANK and WORLD_SIZE are not set"):
         payload.rank_place({})
 
 

@@ -87,4 +87,4 @@ def test_a_node_that_srun_cannot_start_is_named_and_the_other_passes(slurm):
 def test_without_srun_the_command_says_so():
     done = smoke("--launcher", "slurm", "--hosts", "n1", local=False, PATH="/nowhere")
     assert done.code == 2
-    assert "expected srun on PATH" in done.stderr
+    assert "srun" in done.stderr

@@ -94,7 +94,7 @@ def test_the_command_is_found_by_its_name_and_prints_a_runs_nodes(tmp_path, caps
     assert main(["kernels", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out.splitlines() == ["gpu001  6.8.0-31-generic", "gpu002  -"]
     assert main(["kernels", str(tmp_path / "none")]) == 2
-    assert "expected a run folder" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 def test_the_signature_proves_itself():

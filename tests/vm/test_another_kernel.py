@@ -35,7 +35,7 @@ def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_a
     machine.shell("systemctl start somebody")
     played = prepared.play(kernel_reboot=True)
     assert played.code != 0
-    assert f"expected {image.new} to come up, found {image.other}" in played.output
+    assert f"kernel {image.other} came up, not {image.new}" in played.output
     assert f"back on {image.other}, which is neither {image.new} nor {image.old}" in played.output
     assert machine.shell("uname -r").strip() == image.other
     assert default_of(machine).startswith(image.old)
@@ -46,7 +46,7 @@ def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_a
         machine.shell("cat $(ls -d /var/lib/unhang/states/* | tail -n 1)/state.json")
     )
     assert state["status"] == "failed"
-    assert f"found {image.other}" in state["message"]
+    assert image.other in state["message"]
 
     finished = prepared.play(kernel_reboot=True, kernel_retry=True)
     assert finished.code == 0

@@ -186,7 +186,7 @@ def packages(distributions: Mapping[str, str]) -> dict[str, bytes]:
         ]
         licences = [path for path in of_it if path.name.startswith(("LICENSE", "COPYING"))]
         if not licences:
-            raise SystemExit(f"expected the licence of {name} beside it, found none")
+            raise SystemExit(f"the licence of {name} is not beside it")
         files |= {f"{name}/{path.name}": path.read_bytes() for path in licences}
     return files
 

@@ -166,7 +166,7 @@ def with_packed_schemas(text: str) -> str:
     ]
     if len(reads) != 1:
         raise SystemExit(
-            "shapes.py: expected one function read_schema, found another number;"
+            "shapes.py must have one function read_schema, and has another number;"
             " tools/collector/quick.py replaces it"
         )
     reads[0].body = ast.parse(

@@ -61,7 +61,7 @@ def build_collection(target: Path) -> Path:
         check=False,
     )
     if done.returncode:
-        raise SystemExit(f"expected a collection, found {done.stderr.strip()}")
+        raise SystemExit(f"the collection was not built: {done.stderr.strip()}")
     return target / f"{NAMESPACE.replace('.', '-')}-{__version__}.tar.gz"
 
 
@@ -164,7 +164,7 @@ def _link(path: Path, target: str) -> None:
 def _pynvml() -> str:
     spec = find_spec("pynvml")
     if spec is None or spec.origin is None:
-        raise SystemExit(f"expected nvidia-ml-py for {sys.executable}, found none: run make setup")
+        raise SystemExit(f"nvidia-ml-py is not installed for {sys.executable}: run make setup")
     return spec.origin
 
 

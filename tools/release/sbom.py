@@ -49,7 +49,7 @@ def write_sbom(python: Path, target: Path) -> Path:
     document["metadata"]["component"]["version"] = __version__
     text = json.dumps(document, indent=2, sort_keys=True) + "\n"
     if faults := schema_faults(text):
-        raise SystemExit(f"expected CycloneDX {VERSION}, found: {faults}")
+        raise SystemExit(f"the document is not CycloneDX {VERSION}: {faults}")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
     return target

@@ -9,16 +9,16 @@ unset PYTHONPATH # the child in which pip builds this project would import from 
 say() { printf 'unhang: %s\n' "$*" >&2; exit 2; }
 
 if ! command -v "$PYTHON3" >/dev/null 2>&1; then
-    say "expected python3, found none on PATH; install it: apt-get install python3 python3-venv"
+    say "python3 is not on PATH; install it: apt-get install python3 python3-venv"
 fi
 version=$("$PYTHON3" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 if ! "$PYTHON3" -I -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-    say "expected Python 3.11 or newer on the controller, found $version at $(command -v "$PYTHON3"); install a newer one and say: make PYTHON3=python3.12"
+    say "the controller needs Python 3.11 or newer, and $(command -v "$PYTHON3") is $version; install a newer one and say: make PYTHON3=python3.12"
 fi
 # An environment whose interpreter is gone, or that never got its pip, is made again.
 if ! "$venv/bin/python" -I -m pip --version >/dev/null 2>&1; then
     if ! "$PYTHON3" -I -c 'import venv, ensurepip' >/dev/null 2>&1; then
-        say "expected the venv module of Python $version, found none; install it: apt-get install python$version-venv"
+        say "Python $version has no venv module; install it: apt-get install python$version-venv"
     fi
     rm -rf "$venv"
     printf 'unhang: making %s with Python %s\n' "$venv" "$version" >&2

@@ -175,7 +175,7 @@ def _without_command(arguments: Sequence[str]) -> Sequence[str]:
         typed = shlex.join(["unhang", arguments[at], *arguments[:at], *arguments[at + 1 :]])
         top_parser().error(
             visible(
-                f"expected the command first, found {arguments[0]}; did you mean: {typed}",
+                f"the command must come first, not {arguments[0]}; did you mean: {typed}",
                 LONGEST_LINE,
             )
         )
@@ -255,7 +255,9 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         if near:
             raise UserError(f"did you mean {near[0]}? There is no command {name!r}")
-        raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; see unhang --help")
+        raise UserError(
+            f"there is no command {name!r}; there are {', '.join(COMMANDS)}; see unhang --help"
+        )
     command = load_command(name)
     # no abbreviations: an option of a later version must not change the meaning of a script's
     # abbreviation, least of all of --apply

@@ -186,9 +186,7 @@ def demand_success(result: ProcessResult, deadline_s: float = DEADLINE_S) -> str
     if result.code:
         raise ProgramFailed(result)
     if result.is_cut:
-        raise ValueError(
-            f"{' '.join(result.argv)}: expected an answer within the limit, found more"
-        )
+        raise ValueError(f"{' '.join(result.argv)} answered more than the limit")
     return result.stdout
 
 

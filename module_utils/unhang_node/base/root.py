@@ -118,7 +118,7 @@ class Root:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat_bits.S_ISREG(status.st_mode):
             raise OSError(
-                errno.EINVAL, "expected a regular file, found a device, a FIFO or a socket", path
+                errno.EINVAL, "this is a device, a FIFO or a socket, not a regular file", path
             )
         return os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -231,5 +231,7 @@ def parse_space(
         raise FileNotFoundError(errno.ENOENT, "not recorded in " + SPACE_FILE, path)
     size, free = row.get(keys[0]), row.get(keys[1])
     if not isinstance(size, int) or not isinstance(free, int):
-        raise ValueError(f"{path} of {SPACE_FILE}: expected two whole numbers, found {row!r}"[:200])
+        raise ValueError(
+            f"{path} of {SPACE_FILE} must have two whole numbers, and has {row!r}"[:200]
+        )
     return size, free

@@ -50,11 +50,11 @@ def read_text_or_none(place: str) -> str | None:
         return None
     if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError(f"{place}: expected a regular file")
+        raise ValueError(f"{place} is not a regular file")
     with os.fdopen(descriptor, "rb") as source:
         content = source.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
-        raise ValueError(f"{place}: expected at most {LIMIT_BYTES} bytes")
+        raise ValueError(f"{place} is larger than {LIMIT_BYTES} bytes")
     return content.decode("utf-8", "surrogateescape")
 
 
@@ -156,10 +156,7 @@ def read_own_json(rootfs: str, path: str, schema: str) -> dict[str, Any] | None:
     except ValueError:
         saved = None
     if not isinstance(saved, dict) or saved.get("schema") != schema:
-        raise ValueError(
-            f"{path}: expected what unhang saved there, found something else; move it away after a"
-            " look"
-        )
+        raise ValueError(f"{path} does not hold what unhang saved there; move it away after a look")
     return saved
 
 

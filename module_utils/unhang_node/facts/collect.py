@@ -201,13 +201,13 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     for name, allowed in CHOICES.items():
         if checked[name] not in allowed:
             raise ValueError(
-                f"{name}: found {checked[name]!r}, allowed are {', '.join(map(str, allowed))}"
+                f"{name} must be one of {', '.join(map(str, allowed))}, and is {checked[name]!r}"
             )
     for name in ("silence_s", "deadline_s", "first_handle_s"):
         value = checked[name]
         if value is not None and not (isinstance(value, (int, float)) and 0 < value <= 3600):
             raise ValueError(
-                f"{name}: found {value!r}, allowed is a number of seconds above 0 and up to 3600"
+                f"{name} must be a number of seconds above 0 and up to 3600, and is {value!r}"
             )
     return checked
 
@@ -224,7 +224,7 @@ def _refuse_missing_folders(named: Iterable[tuple[str, str | None]], wait_s: flo
 
     def look() -> None:
         faults.extend(
-            f"{option}: expected a folder at {path}, found {found}"
+            f"{option} must be a folder, and {path} is {found}"
             for option, path in asked
             for found in [_not_a_folder(path)]
             if found
@@ -246,7 +246,7 @@ def _not_a_folder(path: str) -> str | None:
     try:
         return None if stat.S_ISDIR(os.stat(path).st_mode) else "a file"
     except (FileNotFoundError, NotADirectoryError):
-        return "none"
+        return "missing"
     except OSError:
         return None
 
@@ -261,7 +261,7 @@ def choose_sections(subset: Iterable[str]) -> frozenset[str]:
         name = entry[1:] if entry.startswith("!") else entry
         if name not in SECTIONS and name not in ("all", "min"):
             raise ValueError(
-                f"gather_subset: found {entry!r}, allowed are all, min, {', '.join(SECTIONS)}, each"
+                f"gather_subset has {entry!r}; allowed are all, min, {', '.join(SECTIONS)}, each"
                 " also with a leading !"
             )
         group = {"all": set(SECTIONS), "min": set(MINIMUM)}.get(name, {name})

@@ -90,7 +90,7 @@ def process_number(given: str) -> int:
     import argparse
 
     if not (given.isascii() and given.isdigit() and int(given)):
-        raise argparse.ArgumentTypeError(f"expected the number of a process, found {given!r}")
+        raise argparse.ArgumentTypeError(f"{given!r} is not the number of a process")
     return int(given)
 
 
@@ -103,7 +103,7 @@ def _seconds(given: str) -> float:
         seconds = 0.0
     if not 0 < seconds <= MOST_SECONDS:
         raise argparse.ArgumentTypeError(
-            f"expected seconds, more than 0 and up to {MOST_SECONDS}, found {given!r}"
+            f"{given!r} is not a number of seconds, more than 0 and up to {MOST_SECONDS}"
         )
     return seconds
 

@@ -103,7 +103,7 @@ def parse_pid(text: str | None) -> int | None:
     ValueError."""
     if text is None or re.fullmatch(r"\d{1,9}", text):
         return None if text is None else int(text)
-    raise ValueError(f"expected a process id, found {text[:80]!r}")
+    raise ValueError(f"{text[:80]!r} is not a process id")
 
 
 def _docker(name: str) -> int | None:

@@ -31,7 +31,7 @@ EXPECTED = "the name or ID of a container, or a namespace such as pid:[402653264
 def check_name(name: object) -> None:
     """Raises ValueError for what can be no container."""
     if not isinstance(name, str) or not (NAME.match(name) or NAMESPACE.match(name)):
-        raise ValueError(f"container: found {str(name)[:80]!r}, expected {EXPECTED}")
+        raise ValueError(f"container must be {EXPECTED}, and is {str(name)[:80]!r}")
 
 
 def processes_of_container(ctx: Context, name: str, stats: dict[int, Stat]) -> dict[int, Stat]:

@@ -138,7 +138,7 @@ def parse_dump(dump: bytes) -> dict[str, Any]:
     content = unpickle_plain(dump)
     entries = content.get("entries") if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        raise ValueError("expected a flight-recorder dump with entries, found something else")
+        raise ValueError("this is not a flight-recorder dump with entries")
     by_group: dict[str, list[int]] = {}
     plain: dict[int, dict[str, Any]] = {}
     for place, entry in enumerate(entries):

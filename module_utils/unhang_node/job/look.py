@@ -121,17 +121,17 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     checked = {**OPTIONS, **{name: value for name, value in options.items() if value is not None}}
     strange = sorted(set(checked["without"]) - set(NAMES))
     if strange:
-        raise ValueError(f"without: found {', '.join(strange)}, allowed are {', '.join(NAMES)}")
+        raise ValueError(f"without names {', '.join(strange)}; allowed are {', '.join(NAMES)}")
     if checked["container"] is not None:
         check_name(checked["container"])
     for name in ("gap_s", "silence_s", "deadline_s"):
         if not isinstance(checked[name], (int, float)) or not 0 < checked[name] <= MOST_SECONDS:
             raise ValueError(
-                f"{name}: found {checked[name]!r}, allowed is a number of seconds above 0 and up to"
-                f" {MOST_SECONDS}"
+                f"{name} must be a number of seconds above 0 and up to {MOST_SECONDS}, and is"
+                f" {checked[name]!r}"
             )
     if any(not isinstance(pid, int) or pid < 1 for pid in checked["pids"]):
-        raise ValueError(f"pids: found {checked['pids']!r}, allowed are numbers of processes")
+        raise ValueError(f"pids must be numbers of processes, and is {checked['pids']!r}")
     return checked
 
 

@@ -143,7 +143,7 @@ def ask(
     OSError, ValueError."""
     port = service.address.rpartition(":")[2]
     if not (port.isdigit() and 0 < int(port) < 65536 and ":" in service.address):
-        raise ValueError(f"NCCL_RAS_ADDR: expected host:port, found {service.address[:80]!r}")
+        raise ValueError(f"NCCL_RAS_ADDR must be host:port, and is {service.address[:80]!r}")
     if service.is_here:
         return _ask(root, service, int(port), mark, tries)
     first = service.ranks[0]

@@ -105,7 +105,7 @@ def test_a_value_that_ours_replaces_comes_back_with_the_rollback_and_when_ours_i
 def test_a_grubby_that_changes_nothing_is_not_believed(entries, tmp_path):
     _place, put = entries
     put(works=False)
-    with pytest.raises(ValueError, match="expected iommu=pt on every boot entry"):
+    with pytest.raises(ValueError, match="a boot entry without iommu=pt"):
         run.add_by_grubby(str(tmp_path / "node"), "iommu", ["iommu=pt"], "")
 
 
@@ -168,7 +168,5 @@ def test_what_new_kernels_would_get_is_taken_away_with_the_rollback_too(
 def test_a_grubby_that_takes_nothing_away_is_not_believed(entries):
     _place, put = entries
     put(works=False)
-    with pytest.raises(
-        ValueError, match=r"expected iommu=pt on no entry, found it on /boot/vmlinuz-5\.14\.0-0"
-    ):
+    with pytest.raises(ValueError, match=r"grubby shows iommu=pt on /boot/vmlinuz-5\.14\.0-0"):
         run.write_parameter("iommu=pt", [])

@@ -84,7 +84,7 @@ def test_the_first_run_has_the_node_and_the_second_is_told_who(tmp_path):
     assert lock(tmp_path, "first", by="ops@ctl1")["acquired"]
     refused = lock(tmp_path, "second")
     assert refused["failed"]
-    assert "run first by ops@ctl1 at work on it since 20" in refused["msg"]
+    assert "run first by ops@ctl1 is at work on it since 20" in refused["msg"]
     assert "-e unhang_take_over=first" in refused["msg"]
     assert refused["holder"]["run"] == "first"
     assert read_lock(str(tmp_path))["run"] == "first"
@@ -112,7 +112,7 @@ def test_no_reboot_is_announced_while_another_process_changes_packages(tmp_path,
         assert upgrade.stdout.readline() == b"locked\n"
         refused = lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0)
         assert refused["failed"]
-        assert f"found /{path} (pid {upgrade.pid}: " in refused["msg"]
+        assert f"by /{path} (pid {upgrade.pid}: " in refused["msg"]
         assert not read_lock(str(tmp_path))["across_reboot"]
         assert not lock(tmp_path, "first", fencing=number).get("failed")
     assert not lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0).get(
@@ -154,7 +154,7 @@ def test_the_id_of_a_run_alone_opens_nothing_and_frees_nothing(tmp_path, fencing
     lock(tmp_path, "first")
     refused = lock(tmp_path, "first", fencing=fencing)
     assert refused["failed"]
-    assert "found run first" in refused["msg"]
+    assert "run first" in refused["msg"]
     assert not lock(tmp_path, "first", state="free", fencing=fencing)["freed"]
     assert read_lock(str(tmp_path))["run"] == "first"
 
@@ -356,14 +356,14 @@ def test_a_module_of_a_run_that_lost_the_node_changes_nothing(tmp_path, module, 
     refused = run_module(module, rootfs=str(tmp_path), fencing=old, **options)
     assert refused["failed"]
     assert (
-        f"expected this run's lock on the node (number {old}), found that of run first by unknown"
-        f" (number {new}" in refused["msg"]
+        f"this run's lock (number {old}) is not on the node: the lock there is that of run first by unknown (number {new}"
+        in refused["msg"]
     )
     assert tree(tmp_path) == before
     assert not run_module(module, rootfs=str(tmp_path), fencing=new, **options).get("failed")
     lock(tmp_path, "first", state="free", fencing=new)
     assert (
-        "found the node free"
+        "the node is free"
         in run_module(module, rootfs=str(tmp_path), fencing=new, **options)["msg"]
     )
 

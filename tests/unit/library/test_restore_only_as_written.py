@@ -263,7 +263,7 @@ def test_a_boot_entry_that_an_admin_chose_after_unhang_stays_and_is_named(tmp_pa
     assert b"saved_entry=admins-own" in menu.read_bytes()
     assert answer["boot"] == []
     [line] = [one for one in answer["needs_manual_action"] if one.startswith("default boot entry")]
-    assert "found admins-own; somebody changed it since, and it stays" in line
+    assert "it is admins-own now; somebody changed it since, and it stays" in line
 
 
 def test_a_trial_that_one_run_prepared_and_a_later_one_kept_is_rolled_back_with_both(

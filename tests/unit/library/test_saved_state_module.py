@@ -187,7 +187,7 @@ def test_a_file_and_a_selection_are_saved_once(tmp_path):
 def test_what_is_no_state_is_reported(tmp_path, state_id):
     answer = saved(tmp_path, "step", id=state_id, step="x")
     assert answer["failed"]
-    assert "expected the id of a saved state" in answer["msg"]
+    assert "is not the id of a saved state" in answer["msg"]
 
 
 def test_an_id_leads_nowhere_else(tmp_path):
@@ -199,7 +199,7 @@ def test_a_folder_is_not_saved_as_a_file(tmp_path):
     plant(tmp_path, {"/etc/thing/x": ""})
     answer = saved(tmp_path, "begun", role="nccl_profile", files=["/etc/thing"])
     assert answer["failed"]
-    assert "expected a regular file" in answer["msg"]
+    assert "not a regular file" in answer["msg"]
 
 
 def test_a_call_with_the_run_renews_its_lock(tmp_path):

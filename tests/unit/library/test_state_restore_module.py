@@ -178,7 +178,7 @@ def test_a_broken_state_is_not_passed_over(node, name):
     before = files(node)
     answer = restore(node, older)
     assert answer["failed"]
-    assert f"{broken}/{name}: expected what unhang saved there" in answer["msg"]
+    assert f"{broken}/{name} does not hold what unhang saved there" in answer["msg"]
     assert files(node) == before
     # without it the time of its beginning is unknown
     assert restore(node, newest).get("failed", False) is (name == "state.json")
@@ -341,7 +341,7 @@ def test_a_package_manager_that_stays_taken_leaves_everything_as_it_was(node):
         answer = restore(node, lock_timeout_s=0)
         other.stdin.close()
     assert answer["failed"]
-    assert f"found /var/lib/dpkg/lock-frontend (pid {other.pid}: " in answer["msg"]
+    assert f"by /var/lib/dpkg/lock-frontend (pid {other.pid}: " in answer["msg"]
     assert files(node) == before
 
 

@@ -83,7 +83,7 @@ def test_where_a_later_run_has_changed_the_same_nothing_is_touched_and_it_is_nam
     answer = restore(node, FIRST)
     assert answer["failed"]
     assert answer["untouched"]
-    assert f"found {second} of run {SECOND}, which has changed {CONF} since" in answer["msg"]
+    assert f"in the way: {second} of run {SECOND}, which has changed {CONF} since" in answer["msg"]
     assert "both with --through" in answer["msg"]
     assert tree(node) == before
     assert restore(node, SECOND)["changed"]
@@ -106,7 +106,7 @@ def test_a_run_that_came_between_two_changes_of_the_undone_one_is_named_too(node
     changed(node, FIRST, "3")
     answer = restore(node, FIRST)
     assert answer["untouched"]
-    assert f"found {second} of run {SECOND}" in answer["msg"]
+    assert f"in the way: {second} of run {SECOND}" in answer["msg"]
     assert restore(node, FIRST, through=True)["changed"]
     assert text(node, CONF) == "NCCL_IB_TIMEOUT=22\n"
 

@@ -33,7 +33,7 @@ def filters():
 def test_an_answer_of_another_form_is_one_kind_of_error(filters, answer):
     text = json.dumps(answer)
     for name in ("jobs", "states"):
-        with pytest.raises(AnsibleFilterError, match="expected a list of kubectl, found"):
+        with pytest.raises(AnsibleFilterError, match="kubectl did not print a list: "):
             filters[f"unhang_kubernetes_{name}"](text)
 
 
@@ -42,4 +42,6 @@ def test_nodes_that_wait_ask_again_as_where_kubectl_failed(filters, answer):
     right = json.dumps({"kind": "List", "items": []})
     for stdout in ((answer, right), (right, answer)):
         found = filters["unhang_kubernetes_all_jobs"]([{"rc": 0, "stdout": one} for one in stdout])
-        assert (found["nodes"], found["jobs"]) == ([], {}) and "kubectl, found" in found["why"]
+        assert (found["nodes"], found["jobs"]) == ([], {}) and "kubectl did not print" in found[
+            "why"
+        ]

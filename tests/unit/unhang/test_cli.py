@@ -237,4 +237,4 @@ def test_a_misspelt_command_is_answered_with_the_meant_one_first(capsys, typed, 
 
 def test_a_command_that_resembles_none_is_answered_with_the_list(capsys):
     assert main(["qqqq"]) == 2
-    assert "expected one of audit," in capsys.readouterr().err
+    assert "there are audit," in capsys.readouterr().err

@@ -131,7 +131,7 @@ def look_at_who_is_told(image, fleet, run, row):
     """It stays drained with the reason, without a lock, and nothing remains to be rolled back."""
     node = site_drain.known(fleet.work, CANARY)
     assert (row["state"], row["drained"], row["locked"], row["undo"]) == ("kept", True, False, "")
-    assert f"expected {image.new} to come up, found {image.old}" in row["why"]
+    assert f"kernel {image.old} came up, not {image.new}" in row["why"]
     assert (node["drained"], node["owned"]) == (True, True)
     assert node["reason"].startswith(f"unhang {run.name}: apply: ")
     assert f"expected {image.new} to come up" in node["reason"]

@@ -11,8 +11,8 @@ def start(program, load, not_made=NOT_MADE):
     code where it cannot start."""
     if sys.version_info < (3, 8):
         message = (
-            "%s: expected Python 3.8 or newer, found %d.%d (%s); run it with another interpreter of"
-            " this node\n"
+            "%s needs Python 3.8 or newer, and this is %d.%d (%s); run it with another interpreter"
+            " of this node\n"
         )
         end(not_made, message % (program, sys.version_info[0], sys.version_info[1], sys.executable))
     prefer_own_modules()

@@ -147,7 +147,7 @@ def look(chosen):
     )
     if not isinstance(facts, dict) or not isinstance(facts.get("sections"), dict):
         raise NotGiven(
-            "expected the output of unhang-collect in {}, found a document without sections".format(
+            "{} holds a document without sections, not the output of unhang-collect".format(
                 chosen.facts
             )
         )
@@ -203,17 +203,15 @@ def read_json(path):
         # a pipe may never be written to
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                raise NotGiven("expected a regular file at {}, found something else".format(path))
+                raise NotGiven("{} is not a regular file".format(path))
             text = source.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
-            raise NotGiven("expected at most {} bytes in {}, found more".format(MOST_BYTES, path))
+            raise NotGiven("more than {} bytes are in {}".format(MOST_BYTES, path))
         return json.loads(text.decode("utf-8"))
     except OSError as problem:
-        raise NotGiven("expected a file at {}, found: {}".format(path, problem.strerror)) from None
+        raise NotGiven("{} cannot be read: {}".format(path, problem.strerror)) from None
     except ValueError as problem:
-        raise NotGiven(
-            "expected JSON in {}, found something else: {}".format(path, problem)
-        ) from None
+        raise NotGiven("{} does not hold JSON: {}".format(path, problem)) from None
 
 
 def show(rows, reason, form):

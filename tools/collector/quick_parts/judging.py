@@ -80,12 +80,14 @@ def policy_fault(policy, shape=None, path="unhang_policy"):
     if kinds and (
         not isinstance(policy, kinds) or (isinstance(policy, bool) and shape.kind != "flag")
     ):
-        return "{}: expected {} {}, found {!r}".format(
+        return "{} must be {} {}, and is {!r}".format(
             path, "an" if shape.kind == "object" else "a", shape.kind, policy
         )[:300]
     for key in policy if shape.kind == "object" else ():
         if key not in shape.fields:
-            return "{}.{}: unknown key; allowed are {}".format(path, key, ", ".join(shape.fields))
+            return "{}.{}: this key is unknown; allowed are {}".format(
+                path, key, ", ".join(shape.fields)
+            )
         fault = policy_fault(policy[key], shape.fields[key], "{}.{}".format(path, key))
         if fault:
             return fault

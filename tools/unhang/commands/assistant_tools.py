@@ -137,12 +137,14 @@ def request_of(name: str, given: Mapping[str, Any], within: Sequence[Path]) -> R
     none. Raises UserError."""
     tool = TOOLS.get(name)
     if tool is None:
-        raise UserError(f"expected one of {', '.join(TOOLS)}, found {name!r}")
+        raise UserError(f"{name!r} is not one of {', '.join(TOOLS)}")
     if faults := list(check_schema(dict(given), tool.asks)):
         place = ".".join(map(str, faults[0].path)) or "arguments"
         raise UserError(f"{name}: {place}: {faults[0].message}")
     if name in READ_TEXT and ("files" in given) is ("text" in given):
-        raise UserError(f"{name}: expected files or text, found {'both' if given else 'neither'}")
+        raise UserError(
+            f"{name} takes either files or text, and was given {'both' if given else 'neither'}"
+        )
     options = [f"{option}={given[one]}" for one, option in tool.options.items() if one in given]
     named = [readable_path(one, within) for one in given.get("files", given.get("evidence", ()))]
     return Request(name, tuple(_argv(name, given, options, named)), given.get("text", ""))
@@ -168,16 +170,14 @@ def readable_path(given: str, within: Sequence[Path]) -> str:
     try:
         path = Path(given).resolve(strict=True)
     except (OSError, ValueError, RuntimeError):
-        raise UserError(f"expected a file or a folder, found nothing at {given}") from None
+        raise UserError(f"nothing is at {given}, which must be a file or a folder") from None
     if kind := irregular(path):
-        raise UserError(f"expected a file or a folder at {given}, found {kind}")
+        raise UserError(f"{given} is {kind}, not a file or a folder")
     if any(path.is_relative_to(one) for one in KERNELS_OWN):
-        raise UserError(f"expected a file or a folder at {given}, found one of the kernel's own")
+        raise UserError(f"{given} is one of the kernel's own files, which are not read")
     if within and not any(path.is_relative_to(one) for one in within):
         folders = ", ".join(map(str, within))
-        raise UserError(f"expected a path in {folders} (--within), found {given}")
+        raise UserError(f"{given} is not in {folders} (--within)")
     if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
-        raise UserError(
-            f"expected a file or a folder that may be read, found {given}, which may not"
-        )
+        raise UserError(f"{given} may not be read")
     return str(path)

@@ -72,8 +72,8 @@ def check_folder(folder: Path, mark: Any) -> Checked:
     catalogue."""
     if is_built_in(folder.resolve()):
         raise UserError(
-            f"expected a folder with rules of your own, found {folder}; its tests check the"
-            " catalogue: python -P -m pytest tests/rows"
+            f"{folder} has no rules of your own; the catalogue's tests check its own: python -P -m"
+            " pytest tests/rows"
         )
     own = load_catalogue()
     catalogue = load_catalogue([folder])
@@ -108,8 +108,8 @@ def _firing_too(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[
         mark(rule.id)
         if others := fires_too(rule, catalogue):
             yield (
-                f"{rule.id}: also: expected {', '.join(sorted(others))}, because it fires on its"
-                " examples too, found it missing"
+                f"{rule.id}: also lacks {', '.join(sorted(others))}, which fires on its examples"
+                " too"
             )
 
 

@@ -31,13 +31,13 @@ def run(arguments: argparse.Namespace) -> int:
     """0 when the assistant closes standard input. Raises UserError."""
     if sys.stdin.isatty():
         raise UserError(
-            "expected an assistant at standard input, found a terminal; docs/assistants.md says how"
-            " an assistant starts unhang mcp"
+            "standard input is a terminal, not an assistant; docs/assistants.md says how an"
+            " assistant starts unhang mcp"
         )
     if os.geteuid() == 0 and not arguments.within:
         raise UserError(
-            "expected an ordinary user, found root, who may read every file: start it as the user"
-            " whose jobs are asked about, or name the folders that may be read with --within"
+            "root may read every file: start it as the user whose jobs are asked about, or name the"
+            " folders that may be read with --within"
         )
     within = [_folder(one) for one in arguments.within]
     from unhang.commands.assistant_server import serve  # the SDK, which --help does not need
@@ -49,5 +49,5 @@ def run(arguments: argparse.Namespace) -> int:
 def _folder(named: str) -> Path:
     path = Path(named)
     if not path.is_dir():
-        raise UserError(f"--within: expected a folder at {named}, found none")
+        raise UserError(f"--within names {named}, which is not a folder")
     return path.resolve()

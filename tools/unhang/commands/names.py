@@ -36,6 +36,6 @@ def missing_package(problem: ModuleNotFoundError) -> str:
     """Says which line installs what a command needs."""
     package = (problem.name or "?").partition(".")[0]
     return (
-        f"expected the Python package {package}, found none beside {sys.executable}; next:"
+        f"the Python package {package} is not installed beside {sys.executable}; next:"
         f" {install_line(EXTRAS.get(package, ''))}"
     )

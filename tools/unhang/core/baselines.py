@@ -29,16 +29,15 @@ def read_baselines(paths: Iterable[str], option: str = "--baseline") -> Iterator
                 document = parse_strictly(read_bounded(file, LARGEST))
             except (OSError, NotStrict) as problem:
                 raise UserError(
-                    f"{option}: expected a result of unhang smoke in {file}, found: {problem}"
+                    f"{option}: {file} is not a result of unhang smoke: {problem}"
                 ) from None
             if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-                raise UserError(f"{option}: expected {SCHEMA} in {file}, found something else")
+                raise UserError(f"{option}: {file} is not {SCHEMA}")
             if fault := next(check_schema(document, read_schema("smoke-1")), None):
                 place = ".".join(map(str, fault.path))[:200] or "it"
                 raise UserError(
                     visible(
-                        f"{option}: expected {SCHEMA} in {file}, found a fault in {place}:"
-                        f" {fault.message}",
+                        f"{option}: {file} is not {SCHEMA}: {place} has a fault: {fault.message}",
                         1000,
                     )
                 )
@@ -72,9 +71,7 @@ def bandwidth_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
             key = (row["gpu"], row["gpus"], sums, row["transport"], row["op"], row["size_bytes"])
             reached[key] = min(row["busbw_gb_s"], reached.get(key, row["busbw_gb_s"]))
     if problem := why_not_plain([*reached]):
-        raise UserError(
-            f"--smoke: expected names of GPUs and operations, found a text that {problem}"
-        )
+        raise UserError(f"--smoke has a name of a GPU or operation that {problem}")
     names = ("gpu", "gpus", "nvls", "transport", "operation", "size_bytes")
     return [
         {

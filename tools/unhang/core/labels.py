@@ -24,8 +24,8 @@ def parse_labels(given: Iterable[str]) -> dict[str, str]:
         name, sign, value = one.partition("=")
         if not sign or not _LABEL.fullmatch(name):
             raise UserError(
-                "--label: expected NAME=VALUE with a name of letters, digits and _, such as"
-                f" cluster=production, found {visible(one, 120)!r}"
+                "--label takes NAME=VALUE with a name of letters, digits and _, such as"
+                f" cluster=production, not {visible(one, 120)!r}"
             )
         if name in OWN_LABELS or name in labels:
             raise UserError(

@@ -20,19 +20,17 @@ def split_list(
     if isinstance(value, str):
         value = [part for part in (piece.strip() for piece in value.split(",")) if part]
     if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
-        raise UserError(
-            f"{name}: expected a list of texts, or one text with commas, found {value!r}"
-        )
+        raise UserError(f"{name} takes a list of texts, or one text with commas, not {value!r}")
     members = [str(one) for one in value]
     unknown = [one for one in members if allowed is not None and one not in allowed]
     if unknown:
         raise UserError(
-            f"{name}: expected some of {', '.join(allowed or ())}, found {', '.join(unknown)}"
+            f"{name} takes some of {', '.join(allowed or ())}, not {', '.join(unknown)}"
         )
     if not members and not may_be_empty:
         raise UserError(
-            f"{name}: expected {f'some of {chr(44).join(allowed)}' if allowed else 'at least one'},"
-            " found an empty list"
+            f"{name} is empty; it takes"
+            f" {f'some of {chr(44).join(allowed)}' if allowed else 'at least one'}"
         )
     return members
 
@@ -45,7 +43,7 @@ def split_commands(value: object, name: str) -> list[list[str]]:
     if isinstance(value, str):
         value = split_list(value, name, may_be_empty=True)
     if not isinstance(value, Sequence):
-        raise UserError(f"{name}: expected a list of commands, found {value!r}")
+        raise UserError(f"{name} takes a list of commands, not {value!r}")
     return [_argv(one, name) for one in value]
 
 
@@ -53,13 +51,13 @@ def _argv(command: object, name: str) -> list[str]:
     try:
         argv = shlex.split(command) if isinstance(command, str) else command
     except ValueError as problem:
-        raise UserError(f"{name}: expected a command, found {command!r}: {problem}") from None
+        raise UserError(f"{name} takes a command, not {command!r}: {problem}") from None
     if (
         not isinstance(argv, Sequence)
         or not argv
         or not all(isinstance(word, str) for word in argv)
     ):
-        raise UserError(f"{name}: expected a command as a list of arguments, found {command!r}")
+        raise UserError(f"{name} takes a command as a list of arguments, not {command!r}")
     return [str(word) for word in argv]
 
 
@@ -73,7 +71,7 @@ def list_of_rows(value: object, name: str) -> list[dict[str, Any]]:
         or not all(isinstance(row, Mapping) for row in rows)
     ):
         raise UserError(
-            f'{name}: expected a list of mappings, such as -e \'{{"{name}": [{{"name": "…"}}]}}\','
-            f" found {value!r}"
+            f'{name} takes a list of mappings, such as -e \'{{"{name}": [{{"name": "…"}}]}}\', not'
+            f" {value!r}"
         )
     return [dict(row) for row in rows]

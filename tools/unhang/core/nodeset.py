@@ -43,12 +43,14 @@ def expand_hosts(texts: Iterable[str]) -> list[str]:
         for name in expand_limit(text):
             if name.startswith(("!", "&", "~", "@")) or any(sign in name for sign in "*?["):
                 raise UserError(
-                    f"--hosts: expected host names or node sets such as gpu[01-08], found {name!r}"
+                    f"--hosts takes host names or node sets such as gpu[01-08], not {name!r}"
                 )
             hosts.append(name)
     found = list(dict.fromkeys(hosts))
     if not found:
-        raise UserError("--hosts: expected host names or node sets such as gpu[01-08], found none")
+        raise UserError(
+            "--hosts names no hosts; it takes host names or node sets such as gpu[01-08]"
+        )
     return found
 
 
@@ -68,14 +70,10 @@ def _expand(part: str) -> list[str]:
     if "[" not in nodes:
         return [part]
     if nodes.count("[") > MAX_BRACKETS or nodes.count("]") > MAX_BRACKETS:
-        raise UserError(
-            f"expected a node set such as gpu[001-016], found more than {MAX_BRACKETS} brackets in"
-            f" {visible(part, 120)}"
-        )
+        raise UserError(f"the node set {visible(part, 120)} has more than {MAX_BRACKETS} brackets")
     if _count(nodes) > MAX_HOSTS:
         raise UserError(
-            f"expected at most {MAX_HOSTS} hosts in the limit, found {_count(nodes)} in"
-            f" {visible(part, 120)!r}"
+            f"the limit {visible(part, 120)!r} names {_count(nodes)} hosts, more than {MAX_HOSTS}"
         )
     try:
         hosts = list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
@@ -85,7 +83,7 @@ def _expand(part: str) -> list[str]:
         ValueError,
     ) as problem:  # ClusterShell asserts that a range has less than a billion numbers
         raise UserError(
-            f"expected a node set such as gpu[001-016], found {visible(part, 120)!r}:"
+            f"{visible(part, 120)!r} is not a node set such as gpu[001-016]:"
             f" {visible(str(problem), 200)}"
         ) from None
     if operator == "&":

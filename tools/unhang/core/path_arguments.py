@@ -38,14 +38,14 @@ def checked_inventory(named: str) -> str:
     path = Path(named)
     if not path.exists():
         raise UserError(
-            f"--inventory: expected an inventory at {named}, found none; inventory/example shows"
-            " how one looks"
+            f"--inventory names {named}, which does not exist; inventory/example shows how an"
+            " inventory looks"
         )
     for file in _read_with(path):
         if kind := irregular(file):
             raise UserError(
-                f"--inventory: expected a regular file at {file}, found {kind}; write what it gives"
-                " to a file first"
+                f"--inventory: {file} is {kind}, not a regular file; write what it gives to a file"
+                " first"
             )
     return str(path.absolute())
 
@@ -60,14 +60,12 @@ def checked_output(named: str, option: str = "--out") -> Path:
     path = Path(named)
     kind = "a folder" if path.is_dir() else irregular(path)
     if kind:
-        raise UserError(f"{option}: expected a file to write at {named}, found {kind}")
+        raise UserError(f"{option} names {named}, which is {kind}, not a file to write")
     if not path.parent.is_dir() or not os.access(
         path.parent, os.W_OK | os.X_OK, effective_ids=True
     ):
-        found = "one that may not be written" if path.parent.is_dir() else "none"
-        raise UserError(
-            f"{option}: expected a folder to write {path.name} in, found {found} at {path.parent}"
-        )
+        found = "may not be written to" if path.parent.is_dir() else "is not a folder"
+        raise UserError(f"{option} cannot write {path.name}: {path.parent} {found}")
     return path
 
 

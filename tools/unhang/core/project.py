@@ -29,8 +29,8 @@ def find_project() -> Path:
         if (folder / "playbooks" / "audit.yml").is_file():
             return folder
     raise UserError(
-        f"expected ansible.cfg and playbooks/ of unhang at {folder}, found none; set"
-        f" UNHANG_HOME to a checkout, or install it again: {install_line()}"
+        f"{folder} has no ansible.cfg and playbooks/ of unhang; set UNHANG_HOME to a checkout, or"
+        f" install it again: {install_line()}"
     )
 
 

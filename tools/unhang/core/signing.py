@@ -24,11 +24,10 @@ def sign(line: str, key: Path, namespace: str = NAMESPACE) -> str:
     agent has. Raises UserError."""
     if not key.is_file():
         raise UserError(
-            f"expected the gate's key at {key}, found none; make one with: ssh-keygen -t ed25519 -f"
-            f" {key}"
+            f"the gate's key {key} does not exist; make one with: ssh-keygen -t ed25519 -f {key}"
         )
     if key.stat().st_size > MOST_KEY_BYTES:
-        raise UserError(f"{key}: expected a key of at most {MOST_KEY_BYTES} bytes, found more")
+        raise UserError(f"the key {key} is larger than {MOST_KEY_BYTES} bytes")
     done = _ssh_keygen(["-Y", "sign", "-n", namespace, "-f", str(key)], line)
     if done.returncode:
         raise UserError(
@@ -49,17 +48,12 @@ def public_key(key: Path) -> str:
             if isinstance(problem, NotStrict)
             else getattr(problem, "strerror", None) or "it is no text"
         )
-        raise UserError(
-            f"expected the gate's public key at {beside}, found none that can be read: {why}"
-        ) from None
+        raise UserError(f"the gate's public key {beside} cannot be read: {why}") from None
     line = next(
         (one.strip() for one in text.splitlines() if one.strip() and not one.startswith("#")), ""
     )
     if "PRIVATE KEY" in line or len(line.split()) < 2:
-        raise UserError(
-            f"{beside}: expected a public key as ssh-keygen writes it (TYPE KEY COMMENT), found"
-            " something else"
-        )
+        raise UserError(f"{beside} is not a public key as ssh-keygen writes it (TYPE KEY COMMENT)")
     return line
 
 
@@ -118,8 +112,7 @@ def _ssh_keygen(arguments: list[str], text: str) -> subprocess.CompletedProcess[
         )
     except FileNotFoundError:
         raise UserError(
-            "expected ssh-keygen on this machine, found none; install OpenSSH's client (8.1 or"
-            " newer)"
+            "ssh-keygen is not installed on this machine; install OpenSSH's client (8.1 or newer)"
         ) from None
     except subprocess.TimeoutExpired:
         raise UserError(

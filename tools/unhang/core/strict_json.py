@@ -52,7 +52,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
     device is never waited for."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise NotStrict("expected a regular file, found something else")
+        raise NotStrict("it is not a regular file")
     with path.open("rb", buffering=0) as source:
         data = read_at_most(source, most_bytes + 1, expected_bytes=found.st_size + 1)
     if len(data) > most_bytes:

@@ -80,8 +80,7 @@ def data_for_ansible(value: object) -> str:
     that it would run or refuse to read."""
     if problem := why_not_plain(value):
         raise UserError(
-            f"expected plain text where Ansible reads it, found one that {problem}:"
-            f" {visible(value, 200)}"
+            f"Ansible reads this text, and it {problem}, so it is not plain: {visible(value, 200)}"
         )
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 

@@ -118,15 +118,14 @@ def choose_container(
     if image is None:
         if options or runtime:
             raise UserError(
-                "--container-runtime and --container-option: expected --container-image beside"
-                " them, found none"
+                "--container-runtime and --container-option need --container-image beside them"
             )
         return None
     chosen = runtime or ("pyxis" if launcher == "slurm" else "docker")
     if chosen in BY_SLURM and launcher != "slurm":
         others = ", ".join(name for name in RUNTIMES if name not in BY_SLURM)
         raise UserError(
-            f"--container-runtime: expected one of {others}, found {chosen}, which only srun knows"
+            f"--container-runtime takes one of {others} here, not {chosen}, which only srun knows"
         )
     # Under Slurm the agent finds its part of the plan by its node's name.
     return Container(

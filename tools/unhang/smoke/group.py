@@ -82,8 +82,8 @@ def why_busy(survey: Mapping[str, Any]) -> str:
         else ""
     )
     return (
-        f"expected GPUs that nobody uses, found {', '.join(users)}{more}: nothing was started;"
-        " drain it first, or --beside-jobs"
+        f"the GPUs are in use by {', '.join(users)}{more}: nothing was started; drain it first, or"
+        " --beside-jobs"
         if users
         else ""
     )

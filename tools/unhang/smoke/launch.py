@@ -39,7 +39,7 @@ def ssh_launcher(
 
     for name, path in files.items():
         if path and not Path(path).is_file():
-            raise UserError(f"--{name.replace('_', '-')}: expected a file at {path}, found none")
+            raise UserError(f"--{name.replace('_', '-')} names {path}, which does not exist")
     access = remote.Access(
         payload, tuple(container.program) if container else ("python3",), user, **files
     )
@@ -57,7 +57,7 @@ def slurm_launcher(
 
     if shutil.which("srun") is None:
         raise UserError(
-            "--launcher slurm: expected srun on PATH, found none; run it where jobs are submitted"
+            "--launcher slurm needs srun, which is not on PATH; run it where jobs are submitted"
         )
     program, mine = (
         (container.program, container.srun_options()) if container else (["python3"], [])

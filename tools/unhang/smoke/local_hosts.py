@@ -58,20 +58,20 @@ def several_hosts(
     """
     if count < 2:
         raise UserError(
-            f"--as-hosts: expected at least 2 hosts, found {count}; leave it out for this machine"
-            " as it is"
+            f"--as-hosts takes at least 2 hosts, not {count}; leave it out for this machine as it"
+            " is"
         )
     if 1 < len(gpus) < count:
         raise UserError(
-            f"--as-hosts: expected at most a host for each of {len(gpus)} GPUs, or one GPU that all"
-            f" share, found {count}"
+            f"--as-hosts takes at most a host for each of {len(gpus)} GPUs, or one GPU that all"
+            f" share, not {count}"
         )
     each = len(gpus) // count
     ranks = nproc or each or (1 if gpus else 2)
     if gpus and ranks > max(1, each):
         raise UserError(
-            f"--nproc: expected at most {max(1, each)} ranks on each of {count} hosts, which is one"
-            f" for each of its GPUs, found {ranks}"
+            f"--nproc takes at most {max(1, each)} ranks on each of {count} hosts, which is one for"
+            f" each of its GPUs, not {ranks}"
         )
     environment = {}
     for rank in range(count * ranks):

@@ -145,10 +145,10 @@ def parse_phases(text: str) -> tuple[str, ...]:
     for word in names:
         name = word.lstrip("+")
         if name not in PHASES:
-            raise UserError(f"--phases: expected some of {', '.join(PHASES)}, found {name!r}")
+            raise UserError(f"--phases takes some of {', '.join(PHASES)}, not {name!r}")
         chosen = [*chosen, name]
     if not chosen:
-        raise UserError(f"--phases: expected some of {', '.join(PHASES)}, found nothing")
+        raise UserError(f"--phases is empty; it takes some of {', '.join(PHASES)}")
     return tuple(name for name in PHASES if name in chosen)
 
 
@@ -171,7 +171,7 @@ def parse_drill(text: str) -> dict[str, Any]:
     ):
         wanted = "RANK:FAULT[:PHASE], or HOST, HOST+HOST or *NODES in place of the rank"
         raise UserError(
-            f"--drill: expected {wanted}, with a fault of {', '.join(FAULTS)}, found {text!r}"
+            f"--drill takes {wanted}, with a fault of {', '.join(FAULTS)}, not {text!r}"
         )
     place: dict[str, Any] = (
         {"from_nodes": int(from_nodes)}
@@ -189,7 +189,7 @@ def parse_settings(texts: Sequence[str], option: str) -> dict[str, str]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not _NAME.fullmatch(name):
-            raise UserError(f"{option}: expected NAME=VALUE, found {text!r}")
+            raise UserError(f"{option} takes NAME=VALUE, not {text!r}")
         pairs[name] = value
     return pairs
 
@@ -200,7 +200,7 @@ def parse_rank_settings(texts: Sequence[str]) -> dict[str, dict[str, str]]:
     for text in texts:
         rank, _, setting = text.partition(":")
         if not rank.isdecimal():
-            raise UserError(f"--rank-env: expected RANK:NAME=VALUE, found {text!r}")
+            raise UserError(f"--rank-env takes RANK:NAME=VALUE, not {text!r}")
         found.setdefault(str(int(rank)), {}).update(parse_settings([setting], "--rank-env"))
     return found
 
@@ -209,5 +209,5 @@ def parse_size(text: str) -> int:
     """4096, 64K, 8M, 1G (powers of 1024). Raises UserError."""
     found = re.fullmatch(r"(\d{1,15})([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not found or not int(found[1]):
-        raise UserError(f"expected a size such as 64K, 8M or 1G, found {text!r}")
+        raise UserError(f"{text!r} is not a size such as 64K, 8M or 1G")
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]

@@ -100,19 +100,13 @@ def _known_hosts(connection: fabric.Connection, access: Access) -> list[str]:
 def _reason(host: str, problem: Exception) -> str:
     text = " ".join(str(problem).split())[:300]
     if isinstance(problem, paramiko.BadHostKeyException):
-        return (
-            "expected the host key that known_hosts has, found another one: find out why before you"
-            " connect"
-        )
+        return "its host key is not the one that known_hosts has: find out why before you connect"
     if "not found in known_hosts" in text:
-        return (
-            f"expected its host key in known_hosts, found none: ssh {host} by hand first, and"
-            " compare the key"
-        )
+        return f"its host key is not in known_hosts: ssh {host} by hand first, and compare the key"
     if isinstance(problem, paramiko.AuthenticationException):
         return f"ssh refused to let us in: {text}"
     if isinstance(problem, socket.gaierror):
-        return f"expected a host that resolves, found none: {problem.strerror}"
+        return f"its name does not resolve: {problem.strerror}"
     return f"cannot be reached by ssh: {text or type(problem).__name__}"
 
 

@@ -81,7 +81,7 @@ def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str
             fitting.append((routed, address.version, len(fitting), meeting))
     if not fitting:
         raise NoMeeting(
-            f"expected an address of {first} that all nodes reach, found none:"
+            f"no address of {first} is reached by all nodes:"
             f" {'; '.join(refused) or 'it has no address'}"
         )
     return min(fitting, key=lambda one: one[:3])[3]

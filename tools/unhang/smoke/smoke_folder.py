@@ -115,7 +115,7 @@ def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
     except StopIteration as done:
         result: dict[str, Any] = done.value
     else:
-        raise UserError(f"{folder}: expected fewer than {MOST_ROUNDS} rounds, found more")
+        raise UserError(f"{folder} already has {MOST_ROUNDS} rounds, and can hold no more")
     result |= {
         "launcher": "ansible",
         "command": meant.command,
@@ -190,7 +190,7 @@ def _decoded(path: Path, kind: type[Kind]) -> Kind:
     try:
         return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), kind)
     except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{path}: expected JSON of a smoke test, found: {problem}") from None
+        raise UserError(f"{path} is not JSON of a smoke test: {problem}") from None
 
 
 def reason_in(folder: Path, host: str, otherwise: str) -> str:

@@ -29,7 +29,7 @@ def switch_of(groups: Iterable[str], variables: Mapping[str, Any]) -> str | None
     found = sorted(group for group in groups if SWITCH_GROUP.fullmatch(group))
     if len(found) > 1:
         raise UserError(
-            "expected one group of a host to name its switch (leaf_1, switch_a), found"
+            "more than one group of the host may name its switch (leaf_1, switch_a):"
             f" {', '.join(found)}; set {VARIABLE} for the host"
         )
     return found[0] if found else None

@@ -72,7 +72,7 @@ def load_recording(path: str) -> dict[str, Any]:
             raise ValueError(f"{seen}: {problem}") from None
         if not isinstance(layer, dict):
             raise ValueError(
-                f"{seen}: expected an object with devices or base, found {type(layer).__name__}"
+                f"{seen} must hold an object with devices or base, and holds {type(layer).__name__}"
             )
         chain.append(layer)
         if "base" not in layer:
@@ -81,7 +81,7 @@ def load_recording(path: str) -> dict[str, Any]:
             raise ValueError(f"{path}: more than {MAX_BASES} bases one on another")
         if not isinstance(layer["base"], str):
             raise ValueError(
-                f"{seen}: expected a file name as base, found {type(layer['base']).__name__}"
+                f"{seen} must give a file name as base, and gives {type(layer['base']).__name__}"
             )
         seen = os.path.join(os.path.dirname(seen), layer["base"])
     recording: dict[str, Any] = {
@@ -104,11 +104,11 @@ def _read_text(path: str) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError("expected a regular file, found a device, a FIFO or a folder")
+        raise ValueError("this is a device, a FIFO or a folder, not a regular file")
     with os.fdopen(descriptor, "rb") as source:
         content = source.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
-        raise ValueError(f"expected a recording of at most {LIMIT_BYTES} bytes, found more")
+        raise ValueError(f"the recording is larger than {LIMIT_BYTES} bytes")
     return content.decode("utf-8")
 
 

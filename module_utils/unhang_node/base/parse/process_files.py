@@ -150,5 +150,5 @@ def parse_flags(fdinfo: str) -> int:
     say so."""
     found = re.search(r"^flags:\s+0?([0-7]{1,22})$", fdinfo, re.M)
     if not found:
-        raise ValueError("expected the flags of a descriptor, found none")
+        raise ValueError("the flags of a descriptor are missing")
     return int(found.group(1), 8)

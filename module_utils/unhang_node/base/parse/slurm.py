@@ -94,7 +94,7 @@ def parse_nodes(text: str) -> List[SlurmNode]:
             records[-1] += " " + line.strip()
         elif line.strip():
             raise ValueError(
-                f"expected NodeName= at the start of a node, found {line.strip()[:80]!r}"
+                f"a node must begin with NodeName=, and this one begins with {line.strip()[:80]!r}"
             )
     return [_node(record) for record in records]
 
@@ -109,10 +109,10 @@ def parse_nodes_json(text: str) -> List[SlurmNode]:
     try:
         given = parse_json(text)
     except ValueError:
-        raise ValueError(f"expected JSON with nodes, found {text.strip()[:80]!r}") from None
+        raise ValueError(f"this is not JSON with nodes: {text.strip()[:80]!r}") from None
     rows = given.get("nodes") if isinstance(given, dict) else None
     if not isinstance(rows, list):
-        raise ValueError("expected JSON with a list of nodes, found none")
+        raise ValueError("the JSON has no list of nodes")
     return [_json_node(row) for row in rows]
 
 
@@ -130,7 +130,7 @@ def _json_node(row: Any) -> SlurmNode:
         or not names
         or not all(isinstance(word, str) and word for word in names)
     ):
-        raise ValueError(f"expected a node with a name and its states, found {str(row)[:80]}")
+        raise ValueError(f"a node lacks a name or its states: {str(row)[:80]}")
     places = {
         "Gres": "gres",
         "ActiveFeatures": "active_features",
@@ -183,8 +183,8 @@ def _node(record: str) -> SlurmNode:
     found = list(_STATE.finditer(record))
     if not name or len(found) != 1:
         raise ValueError(
-            f"node {name[:80] or '(without a name)'}: expected one State= before ThreadsPerCore=,"
-            f" found {len(found)}"
+            f"node {name[:80] or '(without a name)'} has {len(found)} State= before"
+            " ThreadsPerCore=, not one"
         )
     before, rest = record[: found[0].start()], record[found[0].start() :]
     free = _FREE.search(rest)
@@ -216,9 +216,7 @@ def _reason(name: str, text: str) -> Tuple[str, str]:
     if not starts:
         return "", ""
     if starts[0].start() and len(starts) > 1:
-        raise ValueError(
-            f"node {name}: expected one Reason=, found {len(starts)}, in its comment too"
-        )
+        raise ValueError(f"node {name} has {len(starts)} Reason=, its comment included, not one")
     reason = text[starts[0].end() :]
     set_by = _SET_BY.search(reason)
     return (reason[: set_by.start()].strip(), set_by[1]) if set_by else (reason.strip(), "")
@@ -244,8 +242,7 @@ def parse_reservations(text: str) -> List[Reservation]:
         fields = _fields(line)
         if not line.startswith("ReservationName=") or "State" not in fields:
             raise ValueError(
-                "expected a reservation with ReservationName= and State=, found"
-                f" {line.strip()[:80]!r}"
+                f"a reservation lacks ReservationName= or State=: {line.strip()[:80]!r}"
             )
         found.append(
             Reservation(
@@ -286,7 +283,7 @@ def parse_jobs(text: str) -> List[Job]:
             or not re.fullmatch(r"[0-9][0-9A-Za-z_+.\[\]%,-]*", fields[0])
             or not fields[1].isupper()
         ):
-            raise ValueError(f"expected ID|STATE|USER|END of a job, found {line.strip()[:80]!r}")
+            raise ValueError(f"this is not a job as ID|STATE|USER|END: {line.strip()[:80]!r}")
         if fields[1] not in FINISHED:
             jobs.append(Job(*fields))
     return jobs

@@ -179,8 +179,8 @@ def why_not_built(
     )
     others = f"{', '.join(known)} is known" if known else "DKMS knows no such module"
     return (
-        f"expected DKMS to have built {what} for kernel {kernel}, found no build of it ({others});"
-        " are the kernel's headers installed?"
+        f"DKMS has not built {what} for kernel {kernel} ({others}); are the kernel's headers"
+        " installed?"
     )
 
 

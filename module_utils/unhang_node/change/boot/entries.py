@@ -57,8 +57,7 @@ def changed_grubenv(data: bytes, values: dict[str, str | None]) -> bytes:
     )
     if data and not text:
         raise ValueError(
-            "expected GRUB's environment block, found a file that does not begin as one; make a new"
-            " one with grub-editenv"
+            "the file does not begin as GRUB's environment block; make a new one with grub-editenv"
         )
     kept = [
         line
@@ -74,7 +73,7 @@ def changed_grubenv(data: bytes, values: dict[str, str | None]) -> bytes:
     size = max(len(data), GRUBENV_BYTES)
     if len(after) > size:
         raise ValueError(
-            f"expected GRUB's environment block to hold {size} bytes, found {len(after)} to be"
+            f"GRUB's environment block holds {size} bytes, and {len(after)} would have to be"
             " written"
         )
     return after + b"#" * (size - len(after))

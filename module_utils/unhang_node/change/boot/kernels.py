@@ -68,20 +68,18 @@ def kernel_faults(rootfs: str, release: str, old: str) -> list[str]:
     files show what a kernel needs on this node."""
     root, faults = Root([rootfs]), []
     if release not in installed_releases(rootfs):
-        return [f"expected the image of {release} on the disk, found none"]
+        return [f"the image of {release} is not on the disk"]
     for form in ("initrd.img-{}", "initramfs-{}.img"):
         path = "/boot/" + form.format(release)
         if there(root, "/boot/" + form.format(old)) and not (
             there(root, path) and root.stat(path).st_size > 0
         ):
             faults.append(
-                f"expected {path}, found none or an empty one; `update-initramfs -c -k {release}`"
-                " or `dracut` makes it"
+                f"{path} is missing or empty; `update-initramfs -c -k {release}` or `dracut` makes"
+                " it"
             )
     if not has_modules(rootfs, release):
-        faults.append(
-            f"expected {MODULES}/{release}/modules.dep, found none; `depmod {release}` makes it"
-        )
+        faults.append(f"{MODULES}/{release}/modules.dep is missing; `depmod {release}` makes it")
     return faults
 
 

@@ -61,9 +61,9 @@ def read_loader(rootfs: str) -> Loader:
     if facts["loader"] == "systemd-boot":
         return _read_systemd_boot(root, facts)
     raise NotPossible(
-        "expected GRUB or systemd-boot on the node's disk, found"
-        f" {'no boot loader' if facts['loader'] == 'none' else 'another one'}; a node that boots"
-        " from the network or from an image gets its kernel there"
+        "the node's disk has"
+        f" {'no boot loader' if facts['loader'] == 'none' else 'neither GRUB nor systemd-boot'}; a"
+        " node that boots from the network or from an image gets its kernel there"
     )
 
 
@@ -73,8 +73,7 @@ def _read_grub(rootfs: str, root: Root, facts: dict[str, Any]) -> Loader:
     values = parse_grubenv(_grubenv(rootfs, folder))
     if "next_entry" not in cfg:
         raise NotPossible(
-            "expected a grub.cfg that knows one-shot entries, found none of it in"
-            f" {folder}/grub.cfg; make it with grub-mkconfig"
+            f"{folder}/grub.cfg does not know one-shot entries; make it with grub-mkconfig"
         )
     return Loader(
         facts=facts,
@@ -95,8 +94,7 @@ def _read_systemd_boot(root: Root, facts: dict[str, Any]) -> Loader:
     mounted = next((path for path in LOADER_FOLDERS if root.exists(path + "/entries")), None)
     if mounted is None:
         raise NotPossible(
-            f"expected systemd-boot's entries in {' or '.join(LOADER_FOLDERS)}, found none; mount"
-            " its partition"
+            f"systemd-boot's entries are not in {' or '.join(LOADER_FOLDERS)}; mount its partition"
         )
     chosen = read_efi_text(root, "LoaderEntryDefault")
     return Loader(
@@ -115,9 +113,8 @@ def check_can_try(loader: Loader) -> None:
     if loader.facts["can_clear_one_shot"] is not True:
         why = loader.facts["why_not"] or "the place of its environment block is not known"
         raise NotPossible(
-            "expected a boot loader that can clear its one-shot entry, found that it cannot"
-            f" ({why}): a kernel on trial would be started again and again; boot this node into it"
-            " with somebody at its console"
+            f"the boot loader cannot clear its one-shot entry ({why}): a kernel on trial would be"
+            " started again and again; boot this node into it with somebody at its console"
         )
 
 
@@ -132,9 +129,8 @@ def check_name_stays(loader: Loader, entry: str) -> None:
     if loader.way == "systemd-boot" and uncounted(entry) != entry:
         plain = uncounted(entry)
         raise NotPossible(
-            f"expected a boot entry whose name stays, found {entry}, which systemd-boot renames"
-            f" while it counts boots; rename it to {plain}, and take /etc/kernel/tries away so that"
-            " new kernels come without"
+            f"systemd-boot renames the boot entry {entry} while it counts boots; rename it to"
+            f" {plain}, and take /etc/kernel/tries away so that new kernels come without"
         )
 
 
@@ -152,10 +148,7 @@ def entry_for(rootfs: str, loader: Loader, release: str) -> str:
         entry = _entry_of_this_system(rootfs, loader, found)
         entry = entry + ".conf" if entry and loader.way == "systemd-boot" else entry
     if not entry:
-        raise NotPossible(
-            f"expected a boot entry that starts {release}, found none; its package is only half"
-            " installed"
-        )
+        raise NotPossible(f"no boot entry starts {release}; its package is only half installed")
     return entry
 
 
@@ -183,9 +176,9 @@ def check_boots_by_loader(rootfs: str) -> None:
     a reboot" (reboot of systemctl(1)), past the loader."""
     if line_if_there(Root([rootfs]), "/sys/kernel/kexec_loaded") == "1":
         raise NotPossible(
-            "expected the next boot to go through the boot loader, found a kernel loaded for kexec,"
-            " which `systemctl reboot` would start in its place; unload it (kexec -u), and keep"
-            " kexec-tools from loading one before a reboot"
+            "a kernel is loaded for kexec, which `systemctl reboot` would start in place of the"
+            " boot loader; unload it (kexec -u), and keep kexec-tools from loading one before a"
+            " reboot"
         )
 
 
@@ -248,12 +241,12 @@ def make_config(rootfs: str, loader: Loader, needs: str = "") -> None:
         return
     command = next((list(argv) for argv in MKCONFIG if _which(rootfs, argv[0])), None)
     if command is None:
-        raise NotPossible("expected update-grub or grub2-mkconfig on the node, found neither")
+        raise NotPossible("the node has neither update-grub nor grub2-mkconfig")
     run_command(rootfs, command if len(command) == 1 else [*command, loader.folder + "/grub.cfg"])
     if needs and needs not in Root([rootfs]).text(loader.folder + "/grub.cfg", CFG_LIMIT_BYTES):
-        read = "found it without: this node's grub-mkconfig does not read /etc/default/grub.d"
+        read = "this node's grub-mkconfig does not read /etc/default/grub.d"
         raise NotPossible(
-            f"expected {needs} in {loader.folder}/grub.cfg, {read}; add it to GRUB_CMDLINE_LINUX in"
+            f"{loader.folder}/grub.cfg lacks {needs}: {read}; add it to GRUB_CMDLINE_LINUX in"
             " /etc/default/grub while kernels are tried"
         )
 

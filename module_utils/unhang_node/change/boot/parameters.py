@@ -35,8 +35,7 @@ def check_parameters(parameters: Iterable[str]) -> None:
     for parameter in parameters:
         if not _PARAMETER.match(parameter):
             raise ValueError(
-                "expected parameters of a kernel command line such as iommu=pt, found"
-                f" {parameter!r}"
+                f"{parameter!r} is not a parameter of a kernel command line such as iommu=pt"
             )
 
 
@@ -66,7 +65,7 @@ def method_of(rootfs: str) -> tuple[str | None, str | None]:
     return (
         None,
         (
-            "expected update-grub or grubby, found neither; add the parameters to the kernel's"
+            "the node has neither update-grub nor grubby; add the parameters to the kernel's"
             " command line in the boot loader that this node has"
         ),
     )
@@ -213,8 +212,8 @@ def write_parameter(parameter: str, kernels: Sequence[str]) -> None:
     found = sorted({kernel for kernel, parameters in read_entries() if parameter in parameters})
     if found != sorted(kernels):
         raise ValueError(
-            f"grubby: expected {parameter} on {', '.join(kernels) or 'no entry'}, found it on"
-            f" {', '.join(found) or 'no entry'}"
+            f"grubby shows {parameter} on {', '.join(found) or 'no entry'}, not on"
+            f" {', '.join(kernels) or 'no entry'}"
         )
 
 
@@ -290,8 +289,7 @@ def add_by_grubby(rootfs: str, name: str, parameters: Sequence[str], state_id: s
     missing = missing_in_grubby(parameters)
     if missing:
         raise ValueError(
-            f"grubby: expected {' '.join(missing)} on every boot entry, found an entry without"
-            " after it was added"
+            f"grubby shows a boot entry without {' '.join(missing)} after it was added"
         )
 
 

@@ -77,23 +77,23 @@ def config_steps(rootfs: str, loader: Loader, text: str | None, needs: str = "")
     """Writes unhang's part of GRUB's configuration and generates grub.cfg. text: None removes that
     part; needs: kernel parameters that grub.cfg must contain."""
     if loader.way == "bls" and loader.default != "saved":
-        found = f"found that grub.cfg starts entry {loader.default}; set it and run grub2-mkconfig"
-        raise NotPossible(f"expected GRUB_DEFAULT=saved in /etc/default/grub, {found}")
+        found = f"grub.cfg starts entry {loader.default}; set it and run grub2-mkconfig"
+        raise NotPossible(f"/etc/default/grub lacks GRUB_DEFAULT=saved: {found}")
     if loader.way != "menu":
         return []
     before = read_text_or_none(place_of(rootfs, GRUB_DROP_IN))
     if before is not None and OWN not in before:
         raise NotPossible(
-            f"{GRUB_DROP_IN}: expected a file of unhang's own, found one that somebody else wrote;"
-            " move it away after a look"
+            f"somebody else wrote {GRUB_DROP_IN}, which is not unhang's own file; move it away"
+            " after a look"
         )
     if (
         not os.path.isdir(place_of(rootfs, os.path.dirname(GRUB_DROP_IN)))
         and loader.default != "saved"
     ):
         raise NotPossible(
-            "expected GRUB_DEFAULT=saved in /etc/default/grub, or a grub-mkconfig that reads"
-            " /etc/default/grub.d; found neither"
+            "/etc/default/grub lacks GRUB_DEFAULT=saved, and grub-mkconfig does not read"
+            " /etc/default/grub.d"
         )
     steps = []
     if before != text:

@@ -86,12 +86,12 @@ def prepare_steps(rootfs: str, trial_options: str) -> list[Step]:
     )
     if standing == "on_trial":
         raise NotPossible(
-            f"expected no trial under way, found {running} on trial; confirm or cancel it first"
+            f"a trial is under way: {running} is on trial; confirm or cancel it first"
         )
     if loader.one_shot and standing != "armed":
         raise NotPossible(
-            f"expected no one-shot boot entry, found {loader.one_shot!r}, which somebody else set;"
-            " clear it or reboot into it first"
+            f"somebody else set the one-shot boot entry {loader.one_shot!r}; clear it or reboot"
+            " into it first"
         )
     entry = loaders.entry_for(rootfs, loader, running)
     loaders.check_name_stays(loader, entry)
@@ -134,8 +134,8 @@ def arm_steps(rootfs: str, trial: Trial) -> list[Step]:
         loaders.check_name_stays(loader, name)
     if loader.saved != old_entry or (loader.way != "systemd-boot" and loader.default != "saved"):
         raise NotPossible(
-            f"expected {running} to be the default that a trial falls back to, found"
-            f" {loader.default}; state: prepared first"
+            f"the default boot entry is {loader.default}, not {running}, to which a trial falls"
+            " back; state: prepared first"
         )
     record = read_record(rootfs)
     wanted = {
@@ -179,14 +179,14 @@ def confirm_steps(rootfs: str, release: str, gpus: Sequence[str]) -> list[Step]:
     )
     if running != release or record.get("release") != release:
         raise NotPossible(
-            f"expected {release} to run on trial, found {running} running: {why_fell_back(rootfs)}"
+            f"{running} runs, not {release}, which was on trial: {why_fell_back(rootfs)}"
         )
     if standing not in ("on_trial", "confirmed"):
-        raise NotPossible(f"expected {release} on trial, found that it is {standing}")
+        raise NotPossible(f"{release} is not on trial: it is {standing}")
     lost = sorted(set(record["gpus"]) - set(gpus))
     if lost:
-        expected = f"expected the {len(record['gpus'])} GPUs that {record['old_release']} had"
-        raise NotPossible(f"{expected}, found that {release} lost {', '.join(lost)}")
+        expected = f"the {len(record['gpus'])} GPUs that {record['old_release']} had"
+        raise NotPossible(f"{release} lost {', '.join(lost)} of {expected}")
     loader = loaders.read_loader(rootfs)
     entry = loaders.entry_for(rootfs, loader, release)
     # The guard is removed first: otherwise it would reboot into the default, now the new kernel,

@@ -105,10 +105,7 @@ def plan_disabled(rootfs: str, rows: Iterable[Row], texts: Texts) -> FilePlan:
         line = lines[number - 1]
         after = disabled_line(path, source, line, name, is_continued(lines, number))
         if after is None:
-            why = (
-                f"expected a line that sets {name} and nothing else, found {_quoted(line)}; take it"
-                " out by hand"
-            )
+            why = f"the line {_quoted(line)} does more than set {name}; take it out by hand"
             manual.append(ManualStep(file=path, line=number, name=name, why=why))
             continue
         plan[path] = (before, "\n".join([*lines[: number - 1], after, *lines[number:]]))

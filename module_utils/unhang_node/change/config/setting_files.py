@@ -32,14 +32,15 @@ def check_settings(settings: Mapping[str, str]) -> None:
     settings: {name: value}."""
     for name, value in settings.items():
         if not _NAME.match(name):
-            raise NotUnderstood(f"expected the name of an environment variable, found {name!r}")
+            raise NotUnderstood(f"{name!r} is not a name of an environment variable")
         if any(not character.isprintable() for character in value) or value != value.strip():
             raise NotUnderstood(
-                f"{name}: expected a value on one line without blanks around it, found {value!r}"
+                f"the value of {name} must be on one line without blanks around it, and is"
+                f" {value!r}"
             )
         if len(name.encode("utf-8")) > 1023 or len(value.encode("utf-8")) > 1023:
             raise NotUnderstood(
-                f"{name}: expected at most 1023 bytes, found {len(value.encode('utf-8'))}; NCCL"
+                f"the value of {name} has {len(value.encode('utf-8'))} bytes, more than 1023; NCCL"
                 " cuts the rest off"
             )
 
@@ -68,8 +69,7 @@ def own_text(
     NotUnderstood if somebody else wrote the file."""
     if before is not None and FIRST_WORDS not in before:
         raise NotUnderstood(
-            "expected a file of unhang's own, found one that somebody else wrote; move it away"
-            " after a look"
+            "somebody else wrote this file, which is not unhang's own; move it away after a look"
         )
     comments = [sign + OWN[1:], *([f"{sign} {_comment(note)}"] if note else [])]
     return "\n".join([*shebang, *comments, *lines]) + "\n" if lines else None
@@ -104,7 +104,8 @@ def _pam_quoted(name: str, value: str) -> str:
     character (pam_env(8))."""
     if "#" in value or '"' in value:
         raise NotUnderstood(
-            f"{name}: /etc/environment cannot hold a value with # or quotes, found {value!r}"
+            f"/etc/environment cannot hold a value with # or quotes, such as the {value!r} of"
+            f" {name}"
         )
     return value
 
@@ -126,8 +127,8 @@ def split_block(text: str) -> tuple[str, list[str] | None, str]:
     if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
         place = (begins + ends)[0] + 1
         raise NotUnderstood(
-            f"line {place}: expected one block between {BEGIN!r} and {END!r}, found marks that do"
-            " not match; take them out by hand"
+            f"line {place}: the marks {BEGIN!r} and {END!r} do not enclose one block; take them out"
+            " by hand"
         )
     inside = [line.rstrip("\r\n") for line in lines[begins[0] + 1 : ends[0]]]
     return "".join(lines[: begins[0]]), inside, "".join(lines[ends[0] + 1 :])

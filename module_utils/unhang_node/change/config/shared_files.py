@@ -20,8 +20,8 @@ def why_shared(rootfs: str, path: str) -> str | None:
     except NotLocal as problem:
         place = str(problem.strerror).partition(",")[0]
         return (
-            f"expected a file of this node alone, found a link to one that {place}, which other"
-            " nodes read too; change it there, or replace the link by a file"
+            f"this is a link to a file that {place}, which other nodes read too; change it there,"
+            " or replace the link by a file"
         )
     except (FileNotFoundError, NotADirectoryError):
         return None  # it does not exist yet and will be created on this node

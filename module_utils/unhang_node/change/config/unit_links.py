@@ -119,7 +119,7 @@ def keep_links_of_others(rootfs: str, saved: Dict[str, Any], left: Optional[Link
             ):
                 continue
             row["links"] = {**row["links"], path: here}
-            lines.append(f"{path}: {why_it_stays(after or 'no link', here or 'none')}")
+            lines.append(f"{path}: {why_it_stays(after or 'no link', here or 'gone')}")
         row["links"] = {path: target for path, target in (row.get("links") or {}).items() if target}
     return lines
 

@@ -57,20 +57,19 @@ def call_hook(call: HookCall) -> Tuple[DrainAnswer, bool, str]:
             break
         if time.monotonic() >= until:
             raise DrainRefused(
-                f"expected {call.step} of {call.node} done after {call.timeout_s:g} s, found"
+                f"{call.step} of {call.node} is not done after {call.timeout_s:g} s:"
                 f" {_found(answer)}",
                 answer,
             )
         time.sleep(max(0.0, min(call.poll_s, until - time.monotonic())))
     if call.step != "release" and not answer.drained:
         raise DrainRefused(
-            f"expected {call.node} drained, found that it takes jobs, by the hook's own answer",
+            f"{call.node} is not drained: it takes jobs, by the hook's own answer",
             answer,
         )
     if call.step == "release" and answer.drained and answer.owned:
         raise DrainRefused(
-            f"expected {call.node} released, found it drained by this run, by the hook's own"
-            " answer",
+            f"{call.node} is not released: this run still drains it, by the hook's own answer",
             answer,
         )
     if answer.owned or not answer.drained:
@@ -100,7 +99,7 @@ def call_states(argv: Sequence[str], run: str, call_timeout_s: float) -> Dict[st
     )
     code, text = _run(call, "states", reason_for(run, "states"))
     if code:
-        raise ValueError(f"{argv[0]} states: expected code 0, found {code}")
+        raise ValueError(f"{argv[0]} states ended with code {code}, not 0")
     return parse_states(text)
 
 
@@ -114,22 +113,22 @@ def parse_states(text: str) -> Dict[str, Any]:
         or not isinstance(out, dict)
     ):
         raise ValueError(
-            "expected in_service, a list, and out, an object, in the hook's answer, found"
+            "the hook's answer must have in_service, a list, and out, an object, and has"
             f" {', '.join(sorted(map(str, given)))[:200] or 'nothing'}"
         )
     if not all(isinstance(text, str) for text in (*serving, *out.values())) or set(serving) & set(
         out
     ):
         raise ValueError(
-            "expected names of nodes in in_service, others with a text in out, found something else"
-            " in the hook's answer"
+            "the hook's answer must have names of nodes in in_service, and others with a text in"
+            " out"
         )
     return {"in_service": serving, "out": {name: _line(why) for name, why in out.items()}}
 
 
 def _found(answer: DrainAnswer) -> str:
     jobs = ", ".join(str(row["id"]) for row in answer.jobs or ())
-    return f"jobs {jobs}; no job was touched" if jobs else "that it is not yet"
+    return f"jobs {jobs} are there; no job was touched" if jobs else "the hook says not yet"
 
 
 def _ask(call: HookCall, step: str, reason: str) -> Tuple[int, DrainAnswer]:
@@ -139,7 +138,7 @@ def _ask(call: HookCall, step: str, reason: str) -> Tuple[int, DrainAnswer]:
 
 def _run(call: HookCall, step: str, reason: str) -> Tuple[int, str]:
     if not call.argv or call.node.startswith("-") or not call.node.isprintable() or not call.node:
-        raise ValueError("expected drain_command to name a program, and a node's name, found none")
+        raise ValueError("drain_command names no program, or the node has no name")
     argv = [*call.argv, step, call.node, call.run, reason]
     path = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
     result = run_process(
@@ -165,7 +164,9 @@ def _code_of(result: ProcessResult, argv: Sequence[str], timeout_s: float) -> in
             if result.is_cut
             else f"code {result.code}: {result.last_words or 'it printed nothing'}"
         )
-        raise ValueError(f"{argv[0]} {argv[-4]}: expected code 0 or {NOT_YET}, found {found}")
+        raise ValueError(
+            f"{argv[0]} {argv[-4]} must end with code 0 or {NOT_YET}, and gave {found}"
+        )
     return result.code or 0
 
 
@@ -175,7 +176,7 @@ def parse_answer(text: str) -> DrainAnswer:
     if set(given) != set(TYPES):
         found = ", ".join(sorted(map(str, given)))[:200]
         raise ValueError(
-            f"expected {', '.join(TYPES)} in the hook's answer, found {found or 'nothing'}"
+            f"the hook's answer must have {', '.join(TYPES)}, and has {found or 'nothing'}"
         )
     wrong = [
         f"{name}: {type(given[name]).__name__}"
@@ -184,8 +185,8 @@ def parse_answer(text: str) -> DrainAnswer:
     ]
     if wrong or len(given["jobs"]) > MAX_JOBS:
         raise ValueError(
-            f"expected truth values, texts and a list of at most {MAX_JOBS} jobs in the hook's"
-            f" answer, found {', '.join(wrong) or 'more jobs'}"
+            f"the hook's answer must have truth values, texts and a list of at most {MAX_JOBS}"
+            f" jobs, and has {', '.join(wrong) or 'more jobs'}"
         )
     jobs = [_job(row) for row in given["jobs"]]
     return DrainAnswer(
@@ -203,7 +204,7 @@ def _json_object(text: str) -> Dict[str, Any]:
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        raise ValueError(f"expected one JSON object from the hook, found {text.strip()[:80]!r}")
+        raise ValueError(f"the hook must print one JSON object, and printed {text.strip()[:80]!r}")
     return given
 
 
@@ -214,7 +215,7 @@ def _job(row: Any) -> Dict[str, Any]:
         or not row.get("id")
     ):
         raise ValueError(
-            "expected jobs as objects of texts with an id in the hook's answer, found"
+            "the hook's answer must have jobs as objects of texts with an id, and has"
             f" {str(row)[:80]}"
         )
     return {name: _line(row.get(name, "")) for name in JOB_FIELDS}

@@ -47,7 +47,7 @@ def reason_for(run: str, why: str) -> str:
     could not read from it."""
     if not _RUN.fullmatch(run):
         raise ValueError(
-            f"expected a run's id of letters, digits, '.', '_' and '-', found {run[:100]!r}"
+            f"a run's id consists of letters, digits, '.', '_' and '-', and {run[:100]!r} does not"
         )
     text = "".join(letter if letter.isprintable() else " " for letter in why)
     # The text must not contain anything that a scheduler prints after the reason, or could read as

@@ -100,8 +100,8 @@ def check_name(name: str) -> str:
     anything else."""
     if not _NAME.fullmatch(name) or name.upper() == "ALL":
         raise ValueError(
-            f"expected the name of one node of Slurm, found {name[:100]!r}; drain_node names it"
-            " where the inventory has another name"
+            f"{name[:100]!r} is not the name of one node of Slurm; drain_node names it where the"
+            " inventory has another name"
         )
     return name
 
@@ -140,7 +140,7 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     answer = drain_answer(after, target.asked)
     if not answer.owned:
         raise DrainRefused(
-            f"expected {target.node} drained as {reason!r}, found"
+            f"{target.node} is not drained as {reason!r}: its state is"
             f" {'+'.join(sorted(after.node.states))} ({after.node.reason})",
             answer,
         )
@@ -203,9 +203,9 @@ def _refuse_another_machine(target: SlurmTarget, standing: Standing) -> None:
     cluster = _patiently(target.waits, _cluster) if host.cluster else ""
     if cluster not in ("", host.cluster):
         raise DrainRefused(
-            f"expected slurmctld of the cluster {host.cluster}, which slurm.conf on {host.name}"
-            f" names, found that of {cluster}; next: drain_slurm_host names a host of the machine's"
-            " cluster, SLURM_CONF its configuration",
+            f"slurmctld answers for the cluster {cluster}, not for {host.cluster}, which slurm.conf"
+            f" on {host.name} names; next: drain_slurm_host names a host of the machine's cluster,"
+            " SLURM_CONF its configuration",
             drain_answer(standing, target.asked),
         )
     if is_called(standing.node, host):
@@ -213,8 +213,8 @@ def _refuse_another_machine(target: SlurmTarget, standing: Standing) -> None:
     known = name_of_machine(_patiently(target.waits, read_nodes), host)
     if known:
         raise DrainRefused(
-            f"expected {target.node} to be the machine {host.name}, found that Slurm has that"
-            f" machine as {known}: drain_node names another machine",
+            f"{target.node} is not the machine {host.name}, which Slurm has as {known}: drain_node"
+            " names another machine",
             drain_answer(standing, target.asked),
         )
 
@@ -243,8 +243,8 @@ def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
                 for row in answer.jobs or ()
             )
             raise DrainRefused(
-                f"expected no job on {target.node} after {target.waits.jobs_s:g} s, found {jobs};"
-                " no job was touched",
+                f"jobs are on {target.node} after {target.waits.jobs_s:g} s: {jobs}; no job was"
+                " touched",
                 answer,
             )
         time.sleep(max(0.0, min(target.waits.poll_s, until - time.monotonic())))
@@ -279,7 +279,7 @@ def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     after = _patiently(target.waits, lambda: read_standing(target.node))
     if "DRAIN" in after.node.states:
         raise DrainRefused(
-            f"expected {target.node} released, found {'+'.join(sorted(after.node.states))}",
+            f"{target.node} is not released: its state is {'+'.join(sorted(after.node.states))}",
             drain_answer(after, target.asked),
         )
     return drain_answer(after, target.asked), True, ""
@@ -353,7 +353,7 @@ def read_standing(name: str) -> Standing:
     nodes = read_nodes(check_name(name))
     if [node.name for node in nodes] != [name]:
         raise ValueError(
-            f"expected one node {name} from scontrol, found"
+            f"scontrol must answer with the one node {name}, and answered with"
             f" {', '.join(node.name for node in nodes)[:200] or 'none'}"
         )
     # of jobs it does not know either, so that a drain does not help
@@ -427,8 +427,8 @@ def _patiently(waits: Waits, ask: "Callable[[], Answered]") -> "Answered":
         except SlurmAway as away:
             if time.monotonic() >= until:
                 raise SlurmAway(
-                    f"expected an answer from slurmctld within {waits.scheduler_s:g} s, found none:"
-                    f" {away}; next: start slurmctld, or name its host in drain_slurm_host"
+                    f"slurmctld did not answer within {waits.scheduler_s:g} s: {away}; next: start"
+                    " slurmctld, or name its host in drain_slurm_host"
                 ) from None
         time.sleep(max(0.0, min(waits.poll_s, until - time.monotonic())))
 

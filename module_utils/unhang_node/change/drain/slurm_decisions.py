@@ -134,16 +134,16 @@ def decide_drain(standing: Standing, asked: Asked) -> Decision:
     if asked.host and is_another_machine(node, asked.host):
         return Decision(
             refused=(
-                f"expected {node.name} to be the machine {asked.host.name}, found {_machine(node)}:"
-                " drain_node names another machine"
+                f"Slurm's node {node.name} is {_machine(node)}, not the machine"
+                f" {asked.host.name}: drain_node names another machine"
             )
         )
     rebooting = [state for state in REBOOTING if state in node.states]
     if rebooting:
         return Decision(
             refused=(
-                f"expected no reboot under way, found {rebooting[0]}: Slurm reboots {node.name} for"
-                " somebody, and that ends every drain"
+                f"a reboot is under way, {rebooting[0]}: Slurm reboots {node.name} for somebody,"
+                " and that ends every drain"
             )
         )
     if is_out(node) and not _may_be_marked(node, asked):
@@ -155,10 +155,7 @@ def decide_drain(standing: Standing, asked: Asked) -> Decision:
         )
     if "FUTURE" in node.states:
         return Decision(
-            refused=(
-                f"expected a node in use, found {node.name} in state"
-                f" {'+'.join(sorted(node.states))}"
-            )
+            refused=(f"{node.name} is not in use: its state is {'+'.join(sorted(node.states))}")
         )
     if why := _reserved(standing, asked, 0, 0):
         return Decision(refused=why)
@@ -203,8 +200,8 @@ def _reserved(standing: Standing, asked: Asked, begins: int, ends: int) -> str:
         and (row.is_active or (row.starts < ends and row.ends > begins))
     ]
     return (
-        f"expected no reservation of others, found {_reservation(foreign[0])}; drain_reservations"
-        " names those in which to act"
+        f"others have reserved the node: {_reservation(foreign[0])}; drain_reservations names those"
+        " in which to act"
         if foreign
         else ""
     )
@@ -228,9 +225,8 @@ def powers_down(config: Mapping[str, str], node: SlurmNode, kept_nodes: Sequence
     ):
         return ""
     return (
-        f"expected a drained node to stay powered, found SuspendProgram and SuspendTime {idle}:"
-        f" Slurm would power {node.name} down while it is changed; next: scontrol update"
-        " SuspendExcStates=DRAIN, and the same in slurm.conf"
+        f"SuspendProgram and SuspendTime {idle} are set: Slurm would power {node.name} down while"
+        " it is changed; next: scontrol update SuspendExcStates=DRAIN, and the same in slurm.conf"
     )
 
 
@@ -287,8 +283,8 @@ def decide_wait(standing: Standing, asked: Asked) -> Decision:
     if not answer.drained:
         return Decision(
             refused=(
-                f"expected {standing.node.name} drained, found"
-                f" {'+'.join(sorted(standing.node.states))}: somebody has ended the drain"
+                f"{standing.node.name} is in state {'+'.join(sorted(standing.node.states))}:"
+                " somebody has ended the drain"
             )
         )
     return Decision(act=bool(answer.jobs))
@@ -311,8 +307,8 @@ def decide_release(standing: Standing, asked: Asked) -> Decision:
         return Decision(
             act=True,
             refused=(
-                "expected a slurmd that answers, found NOT_RESPONDING: start slurmd on"
-                f" {node.name}; it stays drained until then"
+                f"slurmd does not answer (NOT_RESPONDING): start slurmd on {node.name}; it stays"
+                " drained until then"
             ),
         )
     return Decision(act=True)

@@ -147,8 +147,8 @@ def refuse_in_use(rows: Sequence[ModeChange]) -> None:
     users = in_use(rows, read_busy() if rows else {})
     if users:
         raise ValueError(
-            "expected GPUs that nobody uses to change their compute mode, found:"
-            f" {'; '.join(users)}; drain the node and run again"
+            f"GPUs are in use, and their compute mode cannot change: {'; '.join(users)}; drain the"
+            " node and run again"
         )
 
 
@@ -164,9 +164,7 @@ def set_modes(nvml: Nvml, rows: Sequence[ModeChange]) -> None:
     for gpu, mode, wanted in rows:
         found = ModeChange(gpu=now[gpu.index], mode=mode, wanted=wanted).before
         if found != wanted:
-            raise ValueError(
-                f"GPU {gpu.index}: expected {mode} {wanted}, found {found} after it was set"
-            )
+            raise ValueError(f"GPU {gpu.index} has {mode} {found} after {wanted} was set")
 
 
 def effects_of(rows: Sequence[ModeChange]) -> List[Tuple[str, Any, Any]]:

@@ -27,7 +27,7 @@ def uuids_to_reset(gpus: Gpus) -> List[str]:
         return []
     for one in gpus:
         if not _UUID.fullmatch(one["uuid"] or ""):
-            raise ValueError(f"expected the UUID of a GPU, found {str(one['uuid'])[:80]!r}")
+            raise ValueError(f"{str(one['uuid'])[:80]!r} is not the UUID of a GPU")
     return [one["uuid"] for one in gpus]
 
 
@@ -39,9 +39,9 @@ def refuse_again(gpus: Gpus, rows: Sequence[Mapping[str, Any]], now: float) -> N
             same = sorted(set(row["because"]) & set(one["because"]))
             if same and row["verb"] == one["verb"] and _is_it(row, one) and now - row["at"] < DAY_S:
                 raise ValueError(
-                    f"expected no other {one['verb']!r} of GPU {one['uuid'] or one['pci_address']}"
-                    f" within a day, found one {round((now - row['at']) / 3600, 1):g} hours ago for"
-                    f" {', '.join(same)}; have the GPU replaced"
+                    f"{one['verb']!r} was done to GPU {one['uuid'] or one['pci_address']} only"
+                    f" {round((now - row['at']) / 3600, 1):g} hours ago for {', '.join(same)}; have"
+                    " the GPU replaced"
                 )
 
 

@@ -60,7 +60,7 @@ def plan_limit(rootfs: str, limit: str, wanted: int | None, units: Sequence[str]
     if wanted is None:
         return Setting(owner, plan_gone(rootfs, owner, [limit_values.conf_path(limit), *own]))
     if wanted < UNLIMITED:
-        raise ValueError(f"value: expected -1 for unlimited, or a number from 0 on; found {wanted}")
+        raise ValueError(f"value must be -1 for unlimited, or a number from 0 on, and is {wanted}")
     most = most_possible(limit) if rootfs == "/" else None
     why = why_not(limit, wanted, most)
     if why:

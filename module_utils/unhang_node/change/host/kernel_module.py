@@ -46,11 +46,11 @@ def load_path(name: str) -> str:
 def check(name: str, parameters: Mapping[str, str]) -> None:
     """Raises ValueError for a name or a value that modprobe.d cannot contain."""
     if not _NAME.match(name):
-        raise ValueError(f"expected the name of a kernel module, found {name!r}")
+        raise ValueError(f"{name!r} is not the name of a kernel module")
     for key, value in parameters.items():
         if not _NAME.match(key) or not _VALUE.match(value):
             raise ValueError(
-                f"expected a parameter and a value without blanks or quotes, found {key!r} and"
+                f"a parameter and its value must be without blanks and quotes, and are {key!r} and"
                 f" {value!r}"
             )
 
@@ -232,7 +232,7 @@ def load(name: str) -> None:
     output_of(["modprobe", name])
     if not is_loaded(name):
         raise ValueError(
-            f"modprobe {name}: expected it among the loaded modules, found it not there"
+            f"modprobe ended without a fault, but {name} is not among the loaded modules"
         )
 
 

@@ -119,4 +119,4 @@ def set_running(rootfs: str, name: str, value: str) -> None:
         target.write(value + "\n")
     now = running_value(rootfs, name)
     if not same(now, value):
-        raise ValueError(f"{proc_path(name)}: expected {value}, found {now} after it was written")
+        raise ValueError(f"{proc_path(name)} is {now} after {value} was written")

@@ -129,6 +129,5 @@ def apply_service(name: str, rows: Iterable[tuple[str, str, str]]) -> None:
     remaining = plan_service(name)
     if remaining:
         raise ValueError(
-            f"{name}: expected it to run now and at boot, found it {remaining[0][1]}"
-            f" {remaining[0][0]}"
+            f"{name} must run now and at boot, but it is {remaining[0][1]} {remaining[0][0]}"
         )

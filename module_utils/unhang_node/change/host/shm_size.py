@@ -94,8 +94,8 @@ def plan_size(rootfs: str, size: int | None) -> Setting:
             return Setting(OWNER, FilePlan(manual=[why] if is_due else []))
         if total is not None and size > total:
             raise ValueError(
-                f"expected at most the {total} bytes of memory that this node has, found shm_bytes"
-                f" {size}: it would die before it is full"
+                f"shm_bytes {size} is more than the {total} bytes of memory that this node has: it"
+                " would die before it is full"
             )
         lines = {UNIT_PATH: unit_lines(rounded(size)), WANTS: ["[Unit]", "Wants=" + UNIT]}
         plan, wanted = plan_own(rootfs, lines), rounded(size) if is_due else None
@@ -133,5 +133,5 @@ def remount(size: int) -> None:
         ) from None
     if size_now() != rounded(size):
         raise ValueError(
-            f"{SHM}: expected {rounded(size)} bytes, found {size_now()} after it was mounted again"
+            f"{SHM} has {size_now()} bytes, not {rounded(size)}, after it was mounted again"
         )

@@ -28,7 +28,4 @@ def is_as_written(now: Any, changes: Sequence[Written]) -> bool:
 
 def why_it_stays(expected: Any, found: Any) -> str:
     """The reason for a person."""
-    return (
-        f"expected {expected}, as unhang left it, found {found}; somebody changed it since, and it"
-        " stays"
-    )
+    return f"unhang left {expected} and it is {found} now; somebody changed it since, and it stays"

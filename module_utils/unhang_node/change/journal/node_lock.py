@@ -104,8 +104,8 @@ def read_lock(rootfs: str) -> dict[str, Any] | None:
     except ValueError:
         lock = None
     if not _is_lock(lock):
-        wanted = f"expected a lock of unhang ({SCHEMA} with {', '.join(TEXTS)})"
-        raise ValueError(f"{LOCK}: {wanted}, found something else; move it away after a look")
+        wanted = f"a lock of unhang ({SCHEMA} with {', '.join(TEXTS)})"
+        raise ValueError(f"{LOCK} does not hold {wanted}; move it away after a look")
     return {"expires_s": 14400, "fencing": 0, **lock}
 
 
@@ -205,14 +205,15 @@ def demand_lock(rootfs: str, fencing: int) -> None:
     if lock is not None and lock["fencing"] == fencing:
         return
     found = (
-        f"that of run {lock['run']} by {lock['by']} (number {lock['fencing']}, since"
+        f"the lock there is that of run {lock['run']} by {lock['by']} (number {lock['fencing']},"
+        " since"
         f" {lock['since']})"
         if lock
-        else "the node free"
+        else "the node is free"
     )
     raise Overtaken(
-        f"expected this run's lock on the node (number {fencing}), found {found}: another run took"
-        " the node; this step changed nothing"
+        f"this run's lock (number {fencing}) is not on the node: {found}: another run took the"
+        " node; this step changed nothing"
     )
 
 
@@ -304,7 +305,9 @@ def _next_fencing(rootfs: str, lock: Mapping[str, Any] | None) -> int:
     saved = read_own_json(rootfs, FENCING, FENCING_SCHEMA) or {}
     last = saved.get("last", 0)
     if not isinstance(last, int):
-        raise ValueError(f"{FENCING}: expected a number, found {last!r}; move it away after a look")
+        raise ValueError(
+            f"{FENCING} must hold a number, and holds {last!r}; move it away after a look"
+        )
     number = 1 + max(last, int(lock["fencing"]) if lock else 0)
     write_text(
         place_of(rootfs, FENCING),
@@ -361,7 +364,7 @@ def _write_lock(rootfs: str, lock: Mapping[str, Any]) -> None:
 def _refusal(holder: Mapping[str, Any], waited_s: float, at_work: bool) -> str:
     waited = f" after {waited_s:g} s" if waited_s else ""
     found = (
-        f"expected the node free{waited}, found run {holder['run']} by {holder['by']} at work on it"
+        f"the node is not free{waited}: run {holder['run']} by {holder['by']} is at work on it"
         f" since {holder['since']}; "
     )
     if at_work:

@@ -80,7 +80,7 @@ def read_running(rootfs: str, state_id: str) -> list[dict[str, Any]]:
     if not isinstance(records, list) or not all(
         isinstance(one, dict) and {"kind", "name", "value", "set"} <= set(one) for one in records
     ):
-        raise ValueError(f"{path}: expected what unhang saved there, found something else")
+        raise ValueError(f"{path} does not hold what unhang saved there")
     return records
 
 

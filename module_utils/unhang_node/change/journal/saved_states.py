@@ -50,8 +50,8 @@ def folder_of(rootfs: str, state_id: str) -> str:
     folder = place_of(rootfs, f"{STATES}/{state_id}") if _ID.match(state_id) else None
     if folder is None or not os.path.isfile(folder + "/state.json"):
         raise ValueError(
-            f"expected the id of a saved state in {STATES}, found {state_id!r}; list them with"
-            " saved_state: {state: listed}"
+            f"{state_id!r} is not the id of a saved state in {STATES}; list them with saved_state:"
+            " {state: listed}"
         )
     return folder
 
@@ -105,7 +105,7 @@ def begin_state(
     it belongs to this role and was not closed. An open state is continued, because it has the
     original values. Raises OSError, ValueError."""
     if not _ROLE.match(role):
-        raise ValueError(f"expected a role's name such as gpu_driver, found {role!r}")
+        raise ValueError(f"{role!r} is not a role's name such as gpu_driver")
     states = read_states(rootfs)
     refuse_broken(states)
     stopped = unfinished_of(states, role)
@@ -357,4 +357,4 @@ def _read_json(place: str, schema: str | None = None) -> dict[str, Any]:
 
 
 def _not_ours(place: str) -> ValueError:
-    return ValueError(f"{place}: expected what unhang saved there, found something else")
+    return ValueError(f"{place} does not hold what unhang saved there")

@@ -55,8 +55,8 @@ def check_driver(database: Database, version: str) -> None:
     if version not in found:
         installed = ", ".join(sorted(found)) or "no driver package"
         raise NotPossible(
-            f"expected driver {version}, found {installed} installed; install the policy's driver"
-            " before it is held"
+            f"driver {installed} is installed, not {version}; install the policy's driver before it"
+            " is held"
         )
 
 

@@ -38,7 +38,7 @@ def versions_after(installed: Installed, steps: Sequence[Step]) -> Dict[str, str
 def unexpected(expect: Mapping[str, str], versions: Mapping[str, str]) -> List[str]:
     """A line for each package without its expected version. expect: {name: version or pattern}."""
     return [
-        f"expected {name} {pattern}, found that {versions.get(name, 'none')} comes"
+        f"{name} would be {versions.get(name, 'absent')} afterwards, not {pattern}"
         for name, pattern in sorted(expect.items())
         if not fnmatch.fnmatchcase(versions.get(name, ""), pattern)
     ]
@@ -49,14 +49,12 @@ def refusals(request: Request, installed: Installed, steps: Sequence[Step]) -> L
     was requested."""
     after = versions_after(installed, steps)
     lines = [
-        f"expected {name} {version or 'of any version'}, found that {after.get(name, 'none')} comes"
+        f"{name} would be {after.get(name, 'absent')} afterwards, not {version or 'installed'}"
         for name, version in sorted(request.install.items())
         if name not in after or (version and after[name] != version)
     ]
     lines += [
-        f"expected {name} to go, found that it stays"
-        for name in sorted(request.remove)
-        if name in after
+        f"{name} would stay, and was to go" for name in sorted(request.remove) if name in after
     ]
     lines += [line for line in unexpected(request.expect, after) if line not in lines]
     for step in steps:
@@ -100,13 +98,13 @@ def read_back(
     versions = {name: package.version for name, package in installed.packages.items()}
     wanted = versions_after(before, steps)
     wrong = [
-        f"expected {step.name} {step.after or 'gone'}, found {versions.get(step.name) or 'it gone'}"
+        f"{step.name} is {versions.get(step.name) or 'gone'}, not {step.after or 'gone'}"
         for step in steps
         if versions.get(step.name) != wanted.get(step.name)
     ]
     judged = {step.name for step in steps}
     wrong += [
-        f"expected {name} {before.version(name)} to stay, found it gone"
+        f"{name} {before.version(name)} is gone, and was to stay"
         for name in sorted(set(before.packages) - set(versions) - judged)
     ]
     named = sorted(set(request.install) | set(request.expect))
@@ -120,11 +118,10 @@ def not_offered(request: Request, offers: Offers) -> List[str]:
         known = [row["version"] for row in offers.get(name.split(":")[0], ())]
         if not known:
             lines.append(
-                f"expected {f'{name} {version}'.strip()}, found that no repository of this node has"
-                " a package of that name"
+                f"no repository of this node has a package named {f'{name} {version}'.strip()}"
             )
         elif version and version not in known:
-            lines.append(f"expected {name} {version}, found on offer: {', '.join(known[:8])}")
+            lines.append(f"{name} {version} is not on offer; on offer are: {', '.join(known[:8])}")
     return lines
 
 

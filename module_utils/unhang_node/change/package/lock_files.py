@@ -68,7 +68,7 @@ def wait_for_locks(rootfs: str, paths: Sequence[str], timeout_s: float) -> str:
         if waited_s >= timeout_s:
             next_step = "wait for it to end, or look at what it does"
             raise Locked(
-                f"expected the package manager to be free within {timeout_s:g} s, found {holder};"
+                f"the package manager is still in use after {timeout_s:g} s, by {holder};"
                 f" {next_step}"
             )
         time.sleep(PAUSE_S)

@@ -27,6 +27,6 @@ def backend_named(name: str) -> Backend:
         if backend.name == name:
             return backend
     raise ValueError(
-        f"expected a saved state of {' or '.join(backend.name for backend in BACKENDS)}, found"
-        f" {name!r}"
+        f"{name!r} is not a package manager of a saved state; those are"
+        f" {' or '.join(backend.name for backend in BACKENDS)}"
     )

@@ -33,12 +33,12 @@ def read_packages(rootfs: str) -> Tuple[str, Database]:
     manager, database = read_database(Root([rootfs]), unread, "packages")
     if manager is None or database is None:
         raise NotPossible(
-            "expected the package database, found:"
+            "the package database cannot be read:"
             f" {unread.rows[0]['reason'] if unread.rows else 'nothing'}"
         )
     if manager == "none":
         raise NotPossible(
-            "expected dpkg or rpm, found neither; a node whose packages come with its image is held"
+            "the node has neither dpkg nor rpm; a node whose packages come with its image is held"
             " by its image"
         )
     return manager, database

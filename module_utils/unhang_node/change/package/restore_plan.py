@@ -68,10 +68,10 @@ def refuse_broken(broken: Sequence[str], name_of: Callable[[str], str]) -> None:
     lines that name a dependency; name_of: the package that would lack it, of a line."""
     if broken:
         names = ", ".join(dict.fromkeys(map(name_of, broken)))
-        found = f"found that it would leave these without what they need: {'; '.join(broken[:12])}"
+        found = f"these would lack what they need: {'; '.join(broken[:12])}"
         raise ValueError(
-            f"expected a rollback that breaks no other package, {found}; nothing was touched;"
-            f" remove {names} first, or keep the change"
+            f"the rollback would break other packages: {found}; nothing was touched; remove {names}"
+            " first, or keep the change"
         )
 
 
@@ -112,7 +112,7 @@ def kept_as_is(
         versions = sorted(known.get(name, ()), key=str)
         if is_as_written(here, [Written(row["before"], versions)]) and not held:
             continue
-        found = (here or "it gone") + (" on hold" if held else "")
+        found = (here or "gone") + (" on hold" if held else "")
         why = why_it_stays(row["after"] or "it gone", found)
         lines[name] = f"{name}: {why} unless the rollback names it"
     return lines
@@ -139,7 +139,7 @@ def refuse_unlike(rootfs: str, folder: str, problems: Sequence[str], by: str, lo
     that wrote the log."""
     if problems:
         message = (
-            f"expected every package as it was, found: {'; '.join(problems[:12])}; {by}:"
+            f"packages are not as they were: {'; '.join(problems[:12])}; {by}:"
             f" {' | '.join(error_lines(log))}"
         )
         mark(rootfs, folder, "failed", message)

@@ -27,7 +27,7 @@ def read_saved(rootfs: str, folder: str) -> Optional[Dict[str, Any]]:
     path = folder + "/packages.json"
     saved: Optional[Dict[str, Any]] = read_own_json(rootfs, path, SCHEMA)
     if saved is not None and not isinstance(saved.get("packages"), list):
-        raise ValueError(f"{path}: expected what unhang saved there, found something else")
+        raise ValueError(f"{path} does not hold what unhang saved there")
     return saved
 
 
@@ -95,12 +95,12 @@ def kept_problem(rootfs: str, folder: str, row: Row) -> str:
     expected = row.get("sha256")
     place = place_of(rootfs, f"{folder}/{row['deb']}")
     if not os.path.isfile(place):
-        return f"expected {name} in {folder}/{OLD}, found none"
+        return f"{name} is missing in {folder}/{OLD}"
     if not expected or sha256_of(place) == expected:
         return ""
     size = os.path.getsize(place)
     found = f"{size} bytes with SHA-256 {sha256_of(place)[:12]}…" if size else "an empty file"
-    return f"expected {name} as it was kept (SHA-256 {expected[:12]}…), found {found}"
+    return f"{name} is not as it was kept (SHA-256 {expected[:12]}…): it is {found}"
 
 
 def forget_damaged(rootfs: str, folder: str, rows: Iterable[Row]) -> None:

@@ -83,10 +83,9 @@ def lacking(
         known["need"] += needs.get(place, 0)
         known["minimum"] = max(known["minimum"], minima.get(place, 0))
     return [
-        f"expected {(row['need'] + row['minimum']) / MIB:.0f} MiB free on the file system of"
-        f" {' and '.join(row['places'])} ({row['need'] / MIB:.0f} for the change,"
-        f" {row['minimum'] / MIB:.0f} to be left), found {row['free'] / MIB:.0f} MiB; make room"
-        " there"
+        f"the file system of {' and '.join(row['places'])} has {row['free'] / MIB:.0f} MiB free and"
+        f" needs {(row['need'] + row['minimum']) / MIB:.0f} ({row['need'] / MIB:.0f} for the"
+        f" change, {row['minimum'] / MIB:.0f} to be left); make room there"
         for row in by_device.values()
         if row["need"] and row["free"] < row["need"] + row["minimum"]
     ]

@@ -61,8 +61,8 @@ def wait_for_earlier(timeout_s: float) -> str:
         waited_s = time.monotonic() - began
         if waited_s >= timeout_s:
             raise Locked(
-                f"expected an earlier change of packages to end within {timeout_s:g} s, found it"
-                f" still at work; see systemctl status {UNIT}"
+                f"an earlier change of packages is still at work after {timeout_s:g} s; see"
+                f" systemctl status {UNIT}"
             )
         time.sleep(PAUSE_S)
     waited_s = time.monotonic() - began
@@ -160,10 +160,10 @@ def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s:
             look_at = now + LOOK_EVERY_S
         if now >= until:
             script = maintainer_script()
-            found = f"found {f'{script} of a package' if script else 'it'} still at work"
+            found = f"{f'{script} of a package' if script else 'it'} is still at work"
             raise StillAtWork(
-                f"expected the package manager to end within {deadline_s:g} s, {found}; it"
-                f" continues, see systemctl status {UNIT}"
+                f"the package manager has not ended within {deadline_s:g} s: {found}; it continues,"
+                f" see systemctl status {UNIT}"
             )
         time.sleep(PAUSE_S)
 

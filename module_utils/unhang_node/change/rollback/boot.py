@@ -46,8 +46,8 @@ def restore_boot(rootfs: str, folder: str, check: bool) -> list[dict[str, Any]]:
         return []
     if saved["release"] not in kernels.installed_releases(rootfs):
         raise ValueError(
-            f"expected kernel {saved['release']} on the disk to go back to, found"
-            f" {', '.join(kernels.installed_releases(rootfs))}"
+            f"kernel {saved['release']} is not on the disk, so the node cannot go back to it; there"
+            f" are {', '.join(kernels.installed_releases(rootfs))}"
         )
     steps = back_steps(rootfs, saved["release"], saved)
     if read_standing(rootfs) != "on_trial":

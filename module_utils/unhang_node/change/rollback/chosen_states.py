@@ -26,8 +26,8 @@ def states_to_roll_back(states: list[dict[str, Any]], state_id: str) -> list[dic
     known = [state["id"] for state in states]
     if state_id not in known:
         raise ValueError(
-            f"expected one of the node's saved states ({', '.join(known) or 'it has none'}), found"
-            f" {state_id!r}"
+            f"{state_id!r} is not one of the node's saved states"
+            f" ({', '.join(known) or 'it has none'})"
         )
     chosen = states[known.index(state_id) :]
     refuse_broken(chosen)
@@ -65,8 +65,8 @@ def states_of_run(
     ]
     if both:
         raise NotTouched(
-            f"expected nothing that a later run has changed too, found {'; '.join(both)}; nothing"
-            " was touched; next: undo that run first, or both with --through"
+            f"a later saved state is in the way: {'; '.join(both)}; nothing was touched; next: undo"
+            " that run first, or both with --through"
         )
     return own[::-1]
 

@@ -179,7 +179,7 @@ def _plan_files(
 
 
 def _changed_line(path: str, now: Saved | None, chosen: Sequence[dict[str, Any]]) -> str:
-    why = why_it_stays("it", "it changed" if now else "it gone")
+    why = why_it_stays("it", "changed" if now else "gone")
     return f"{path}: {why}; as it was before: {STATES}/{chosen[-1]['id']}/files.json"
 
 
@@ -274,9 +274,9 @@ def _restore_others(
     ]
     if due and waits_for and plan.keeps_boot:
         raise ValueError(
-            f"expected the default boot entry as unhang left it, found that somebody has set"
-            f" another: {waits_for[-1]} cannot be booted, and until then no package goes; nothing"
-            " was touched"
+            "the default boot entry is not as unhang left it, for somebody has set another:"
+            f" {waits_for[-1]} cannot be booted, and until then no package goes; nothing was"
+            " touched"
         )
     if due and waits_for:
         return RollbackResult(boot=boot, packages=due if check else [], waits_for=waits_for[-1])

@@ -55,8 +55,8 @@ def plan_running(
     unknown = sorted({kind for kind, _name in chains} - set(kinds) - set(GPU_MODES))
     if unknown:
         raise ValueError(
-            f"expected saved values of {', '.join([*kinds, *GPU_MODES])}, found"
-            f" {', '.join(unknown)}; was it saved by a newer unhang?"
+            f"the saved state has values of {', '.join(unknown)}, and this unhang knows"
+            f" {', '.join([*kinds, *GPU_MODES])}; was it saved by a newer unhang?"
         )
     gpu_rows, manual = _plan_gpus(chains, load_pynvml)
     rows = list(gpu_rows)

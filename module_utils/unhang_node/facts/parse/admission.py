@@ -24,13 +24,13 @@ def parse_admission(text: str) -> dict[str, Any]:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     line = next((one for one in lines if one.startswith("{")), None)
     if line is None:
-        raise ValueError("expected a line with an admission record, found none")
+        raise ValueError("the line with the admission record is missing")
     try:
         record = parse_json(line)
     except ValueError:
-        raise ValueError("expected an admission record as one line of JSON, found none") from None
+        raise ValueError("the admission record is not one line of JSON") from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise ValueError(f"expected a record of the schema {SCHEMA}, found another")
+        raise ValueError(f"the record is not of the schema {SCHEMA}")
     signature = ""
     if BEGIN in lines and END in lines[lines.index(BEGIN) :]:
         first = lines.index(BEGIN)

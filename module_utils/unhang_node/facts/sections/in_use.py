@@ -24,11 +24,11 @@ def read_in_use(root: Root) -> dict[str, Any]:
     """
     words = read_line(root, "/proc/loadavg", 256).split()
     if len(words) < 4:
-        raise ValueError(f"/proc/loadavg: expected five words, found {' '.join(words)[:40]!r}")
+        raise ValueError(f"/proc/loadavg must have five words, and has {' '.join(words)[:40]!r}")
     files = read_line(root, "/proc/sys/fs/file-nr", 256).split()
     if len(files) != 3:
         raise ValueError(
-            f"/proc/sys/fs/file-nr: expected three numbers, found {' '.join(files)[:40]!r}"
+            f"/proc/sys/fs/file-nr must have three numbers, and has {' '.join(files)[:40]!r}"
         )
     most = [
         value
@@ -40,7 +40,7 @@ def read_in_use(root: Root) -> dict[str, Any]:
     ]
     load = float(words[2])
     if not 0 <= load < 1e9:
-        raise ValueError(f"/proc/loadavg: expected a load, found {words[2][:40]!r}")
+        raise ValueError(f"/proc/loadavg must have a load, and has {words[2][:40]!r}")
     return {
         "tasks": parse_integer(words[3].partition("/")[2]),
         "tasks_max": min(most) if most else None,

@@ -196,7 +196,7 @@ def read_uptime(root: Root) -> float:
     fields = root.text("/proc/uptime", 256).split()
     seconds = float(fields[0]) if fields else -1.0
     if not 0 <= seconds < 1e10:
-        raise ValueError(f"/proc/uptime: expected seconds, found {' '.join(fields)[:40]!r}")
+        raise ValueError(f"/proc/uptime must begin with seconds, and is {' '.join(fields)[:40]!r}")
     return seconds
 
 
@@ -350,7 +350,7 @@ def read_secure_boot(root: Root, is_container: bool) -> bool:
     value = root.data(SECURE_BOOT_VARIABLE, 16)
     if len(value) < 5:
         raise ValueError(
-            f"{SECURE_BOOT_VARIABLE}: expected 4 attribute bytes and a flag, found {len(value)}"
+            f"{SECURE_BOOT_VARIABLE} must have 4 attribute bytes and a flag, and has {len(value)}"
             " bytes"
         )
     return value[4] == 1

@@ -195,7 +195,7 @@ def read_rate(root: Root, path: str) -> float:
     line = root.text(path, 256).strip()
     rate = float(line.split()[0]) if line else -1.0
     if not 0 <= rate < 1e6 or "Gb/sec" not in line:
-        raise ValueError(f"{path}: expected Gb/sec, found {line[:40]!r}")
+        raise ValueError(f"{path} must give Gb/sec, and gives {line[:40]!r}")
     return rate
 
 

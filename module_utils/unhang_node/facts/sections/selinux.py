@@ -25,7 +25,7 @@ def read_selinux(root: Root) -> dict[str, Any]:
         return {"mode": "disabled", "container_use_devices": None}
     enforce = integer_if_there(root, FOLDER + "/enforce")
     if enforce not in (0, 1):
-        raise ValueError(f"{FOLDER}/enforce: expected 0 or 1, found {enforce}")
+        raise ValueError(f"{FOLDER}/enforce must be 0 or 1, and is {enforce}")
     now = (line_if_there(root, FOLDER + "/booleans/container_use_devices") or "").split()[:1]
     return {
         "mode": "enforcing" if enforce else "permissive",

@@ -67,7 +67,7 @@ def parse_ras(text: str) -> dict[str, Any]:
         return parse_json_form(text[start:])
     if TEXT_MARK in text:
         return parse_text_form(text)
-    raise ValueError(f"expected a status of NCCL's RAS, found {text[:80]!r}")
+    raise ValueError(f"this is not a status of NCCL's RAS: {text[:80]!r}")
 
 
 def parse_json_form(text: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def parse_json_form(text: str) -> dict[str, Any]:
         content = parse_json(LOST_COMMA.sub(r"\1,\2", text))
     rows = content.get("communicators") if isinstance(content, dict) else None
     if not isinstance(rows, list):
-        raise ValueError("expected a status of NCCL's RAS, found JSON without communicators")
+        raise ValueError("this is not a status of NCCL's RAS: the JSON has no communicators")
     found, ranks = [], 0
     for row in rows[:MOST_COMMUNICATORS]:
         if isinstance(row, dict):
@@ -168,7 +168,7 @@ def parse_text_form(text: str) -> dict[str, Any]:
     """As parse_ras, for the text of `verbose status`. Raises ValueError."""
     version = _VERSION.search(text)
     if not version:
-        raise ValueError("expected a status of NCCL's RAS, found no version")
+        raise ValueError("this is not a status of NCCL's RAS: it has no version")
     summary = _SUMMARY.search(text)
     return {
         "version": version.group(1),

@@ -29,7 +29,7 @@ def parse_spy(text: str) -> list[dict[str, Any]]:
     '/data/7.tar'"] where --locals shows one}], the main thread first. Raises ValueError."""
     content = parse_json(text)
     if not isinstance(content, list):
-        raise ValueError("expected a list of threads from py-spy, found something else")
+        raise ValueError("py-spy did not print a list of threads")
     threads = [_thread(row) for row in content if isinstance(row, dict)]
     threads.sort(key=lambda thread: not thread["is_main"])
     return threads[:MOST_THREADS]

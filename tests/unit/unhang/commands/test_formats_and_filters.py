@@ -94,7 +94,7 @@ def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
             ["--rule", "xid-fatale"],
             "--rule: expected a rule of the catalogue, found 'xid-fatale'; did you mean xid-fatal",
         ),
-        (["--host", "gpu[001-"], "expected a node set such as gpu[001-016], found 'gpu[001-'"),
+        (["--host", "gpu[001-"], "'gpu[001-' is not a node set such as gpu[001-016]"),
         (["--host", "@{folder}/none"], "--host: expected a file of hosts at"),
         (
             ["--host", "gpu001", "-o", "html"],

@@ -130,7 +130,7 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["audit", "-f", "0"], "--forks: expected a number of nodes from 1 on, found 0"),
         (
             ["remediate", "--max-failed", "few"],
-            "--max-failed: expected a number of nodes or a share such as 5%, found 'few'",
+            "--max-failed: 'few' is not a number of nodes or a share such as 5%",
         ),
     ],
 )

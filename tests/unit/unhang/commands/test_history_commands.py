@@ -268,8 +268,8 @@ def test_runs_of_two_inventories_can_be_told_apart(tmp_path, capsys, runs_in, gi
 @pytest.mark.parametrize(
     ("argv", "reported"),
     [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"),
-    "expected a run folder"),
-     (("diff", "--since", "soon"), "--since: expected yesterday"),
+    "is not a run folder"),
+     (("diff", "--since", "soon"), "--since takes yesterday"),
      (("diff", "a", "b", "c"), "expected two runs, found 3"),
      (("diff", "latest", "latest"), "there is nothing yet to compare it with"),
      (("history", "--apply"), "--apply needs --prune"),

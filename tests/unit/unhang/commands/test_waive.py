@@ -115,11 +115,11 @@ def test_print_writes_nothing(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("--until", "2020-01-01"), "--until: expected"),
+        (("--until", "2020-01-01"), "--until must be"),
         (("--until", "soon"), "--until: expected a date"),
         (("--reason", "{{ lookup('pipe', 'id') }}"), "without templates"),
-        (("--reason", "two\nlines"), "--reason: expected a line"),
-        (("--host", "h2"), "found h2 without it"),
+        (("--reason", "two\nlines"), "--reason must be a line"),
+        (("--host", "h2"), "--host names h2, without a finding"),
     ],
 )
 def test_a_mistake_changes_no_file(run, tmp_path, capsys, change, says):

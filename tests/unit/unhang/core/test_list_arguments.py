@@ -28,7 +28,7 @@ def test_a_list_may_be_a_text(given):
     ["", ",", [], None, "errors", ["critical", "none"], [["critical"]], {"critical": True}, 3],
 )
 def test_what_nobody_knows_and_an_empty_list_are_refused_by_name(given):
-    with pytest.raises(UserError, match=r"^unhang_severities: expected"):
+    with pytest.raises(UserError, match=r"^unhang_severities (takes|is empty; it takes)"):
         split_list(given, "unhang_severities", SEVERITIES)
 
 
@@ -50,13 +50,13 @@ def test_commands_may_be_a_text_with_commas_between(given):
 
 @pytest.mark.parametrize("given", [3, [[]], [["a", 1]], ["'a"], {"a": "b"}, [None]])
 def test_what_is_no_command_is_refused_by_name(given):
-    with pytest.raises(UserError, match=r"^kernel_checks: expected a"):
+    with pytest.raises(UserError, match=r"^kernel_checks takes a"):
         split_commands(given, "kernel_checks")
 
 
 @pytest.mark.parametrize("given", ["a,b", ["a"], {"a": "b"}, 3])
 def test_a_list_of_mappings_is_never_a_text(given):
-    with pytest.raises(UserError, match=r"^build_toolchain_prebuild: expected a list of mappings"):
+    with pytest.raises(UserError, match=r"^build_toolchain_prebuild takes a list of mappings"):
         list_of_rows(given, "build_toolchain_prebuild")
 
 
@@ -124,7 +124,7 @@ def test_a_critical_finding_fails_the_gate_however_the_severities_are_given(seve
 @pytest.mark.parametrize("severities", ["", "critcal", [], "critical error"])
 def test_a_gate_whose_severities_nobody_knows_decides_nothing(severities):
     with pytest.raises(
-        AnsibleFilterError, match="preprovision_severities: expected some of critical"
+        AnsibleFilterError, match=r"preprovision_severities .*takes some of critical"
     ):
         plugin_filters("unhang_gate")["unhang_gate_decisions"](
             ["gpu001"], {"gpu001": {}}, {}, {}, "", severities

@@ -37,13 +37,13 @@ def test_a_limit_becomes_patterns_for_ansible(limit, patterns):
 
 @pytest.mark.parametrize("limit", ["gpu[1-", "gpu[a-b]", "gpu[3-1]", "gpu[]", "gpu]1["])
 def test_a_bracket_that_is_no_node_set_is_refused_with_an_example(limit):
-    with pytest.raises(UserError, match=r"expected a node set such as gpu\[001-016\]"):
+    with pytest.raises(UserError, match=r"is not a node set such as gpu\[001-016\]"):
         expand_limit(limit)
 
 
 @pytest.mark.parametrize("limit", ["gpu[1-999999999]", f"gpu[1-{'9' * 400}]", "r[1-9999]n[1-9999]"])
 def test_a_limit_without_end_is_refused_before_it_fills_memory(limit):
-    with pytest.raises(UserError, match=f"at most {MAX_HOSTS} hosts"):
+    with pytest.raises(UserError, match=f"more than {MAX_HOSTS}"):
         expand_limit(limit)
 
 
@@ -68,6 +68,6 @@ def test_no_bracket_reaches_ansible_but_in_a_regular_expression(limit):
     ],
 )
 def test_brackets_without_end_are_refused_at_once(text):
-    with pytest.raises(UserError, match="expected") as refused:
+    with pytest.raises(UserError, match=r"more than|is not a node set") as refused:
         expand_limit(text)
     assert len(str(refused.value)) < 600

@@ -88,7 +88,7 @@ def test_the_findings_of_a_run_may_not_be_a_pipe_either(here, capsys):
         "a1: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
     )
     assert main(["diagnose", "log.txt", "--run", "run"]) == 2
-    assert "run/findings.json, found: expected a regular file" in capsys.readouterr().err
+    assert "run/findings.json cannot be read: it is not a regular file" in capsys.readouterr().err
 
 
 def test_an_inventory_of_regular_files_passes_from_any_folder(here):
@@ -135,7 +135,7 @@ def test_a_folder_in_which_nothing_can_be_written_is_said_before_the_work_is_don
     assert main([*arguments, "nowhere/result"]) == 2
     assert capsys.readouterr() == (
         "",
-        "unhang: --out: expected a folder to write result in, found none at nowhere\n",
+        "unhang: --out cannot write result: nowhere is not a folder\n",
     )
     Path("shut").mkdir(mode=0o555)
     here.chmod(0o755)
@@ -149,10 +149,7 @@ def test_a_folder_in_which_nothing_can_be_written_is_said_before_the_work_is_don
         2,
         (
             "",
-            (
-                "unhang: --out: expected a folder to write result in, found one that may not be"
-                " written at shut\n"
-            ),
+            "unhang: --out cannot write result: shut may not be written to\n",
         ),
     )
 

@@ -78,7 +78,7 @@ def test_more_than_the_limit_keeps_the_end_and_says_so():
     assert len(done.stdout) == 1000
     assert done.stdout.endswith("the end\n")
     assert done.is_cut
-    with pytest.raises(ValueError, match="within the limit"):
+    with pytest.raises(ValueError, match="more than the limit"):
         demand_success(done)
 
 

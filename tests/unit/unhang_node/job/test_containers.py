@@ -73,7 +73,7 @@ def test_names_ids_and_namespaces_are_taken(name):
 
 @pytest.mark.parametrize("name", ["--help", "", "a/b", "a b", "net:[4026532649]", "x" * 129, 7])
 def test_other_words_are_refused(name):
-    with pytest.raises(ValueError, match="expected the name or ID"):
+    with pytest.raises(ValueError, match="must be the name or ID"):
         check_name(name)
 
 

@@ -199,7 +199,7 @@ def test_nobody_listens():
 
 
 def test_an_address_that_is_none_is_named():
-    with pytest.raises(ValueError, match="NCCL_RAS_ADDR: expected host:port, found 'nowhere'"):
+    with pytest.raises(ValueError, match="NCCL_RAS_ADDR must be host:port, and is 'nowhere'"):
         ras.ask(Root(), here("nowhere"), no_mark)
 
 

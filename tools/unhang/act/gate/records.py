@@ -45,8 +45,8 @@ def read_gate(folder: Path) -> dict[str, Any]:
         )
     except (OSError, NotStrict) as problem:
         raise UserError(
-            f"expected {FILE_NAME} in {folder}, found none that can be read ({problem}); unhang"
-            " preprovision writes it"
+            f"{folder} has no {FILE_NAME} that can be read ({problem}); unhang preprovision writes"
+            " it"
         ) from None
     return found
 
@@ -67,5 +67,5 @@ def _end_of(folder: Path) -> datetime.datetime:
         return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
     except ValueError:
         raise UserError(
-            f"{folder / 'run.json'}: expected a time in started, found {text[:40]!r}"
+            f"{folder / 'run.json'} must give a time in started, and gives {text[:40]!r}"
         ) from None

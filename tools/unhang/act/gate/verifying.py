@@ -56,8 +56,8 @@ def verify(
         )
     if faults := list(check_schema(record, read_schema("admission-1"))):
         raise ValueError(
-            "expected a record of unhang/admission/1, found a fault in"
-            f" {'.'.join(map(str, faults[0].path)) or 'it'}: {faults[0].message}"
+            f"the record is not unhang/admission/1: {'.'.join(map(str, faults[0].path)) or 'it'}"
+            f" has a fault: {faults[0].message}"
         )
     return _of_the_node(record, today, facts)
 
@@ -80,7 +80,10 @@ def _of_the_node(
     if changed and not identity:
         return Verified(
             CHANGED,
-            tuple(f"{one.what}: admitted {one.admitted}, found {one.found}" for one in changed),
+            tuple(
+                f"the record gives {one.what} as {one.admitted}, and the node has {one.found}"
+                for one in changed
+            ),
             record,
         )
     if missing := [*identity, *rest]:

@@ -46,7 +46,7 @@ def reasons_against(
     if entry.config_hash is None:
         return [f"{entry.host}: it was not read when the plan was made; {AGAIN}"]
     if now.sections is None:
-        return [f"{entry.host}: expected to read the node, found no answer"]
+        return [f"{entry.host}: it did not answer when it was read again"]
     found = [] if own.changed else _age(plan, at)
     found += _boot(entry, now, own)
     found += [] if own.changed else _changes(entry, now.sections, then)
@@ -58,13 +58,13 @@ def _age(plan: Plan, at: datetime.datetime) -> list[str]:
     age_s = (at - started).total_seconds()
     if age_s > plan.limits.max_age_s:
         return [
-            f"expected a plan of at most {_span(plan.limits.max_age_s)}, found one whose audit"
-            f" began {plan.run.started}, {_span(age_s)} ago"
+            f"the plan is too old: its audit began {plan.run.started}, {_span(age_s)} ago, and it"
+            f" may be {_span(plan.limits.max_age_s)} old"
         ]
     if age_s < 0:
         return [
-            f"expected a plan of the past, found one whose audit began {plan.run.started}, which is"
-            " yet to come by this controller's clock"
+            f"the plan's audit began {plan.run.started}, which is yet to come by this controller's"
+            " clock"
         ]
     return []
 
@@ -72,14 +72,13 @@ def _age(plan: Plan, at: datetime.datetime) -> list[str]:
 def _boot(entry: HostPlan, now: NodeNow, own: OwnWork) -> list[str]:
     if now.boot_id is None or entry.boot_id is None:
         return [
-            "expected the node's boot id then and now, found that it was not read: whether it has"
-            " booted since is not known"
+            "the node's boot id was not read, then or now: whether it has booted since is not known"
         ]
     if now.boot_id == entry.boot_id or now.boot_id in own.boots:
         return []
     return [
-        f"expected node.boot_id {entry.boot_id} as in the plan, found {now.boot_id}: the node has"
-        " booted since"
+        f"the node has booted since the plan was made: its node.boot_id is {now.boot_id}, not"
+        f" {entry.boot_id}"
     ]
 
 
@@ -90,14 +89,16 @@ def _changes(
         return []
     if then is None or hash_of_sections(then) != entry.config_hash:
         return [
-            "expected the configuration of the plan, found another; which fact differs is not"
-            " known, for the facts of the plan's run are gone"
+            "the node's configuration is not that of the plan; which fact differs is not known, for"
+            " the facts of the plan's run are gone"
         ]
     facts = changed_facts(then, sections)
     if not facts:
         return []
     more = f" and {len(facts) - SHOWN_FACTS} more" if len(facts) > SHOWN_FACTS else ""
-    return [f"expected the configuration of the plan, found {'; '.join(facts[:SHOWN_FACTS])}{more}"]
+    return [
+        f"the node's configuration is not that of the plan: {'; '.join(facts[:SHOWN_FACTS])}{more}"
+    ]
 
 
 def _span(seconds: float) -> str:

@@ -22,9 +22,7 @@ def amount(text: str, total: int, option: str, *, least: int = 0, round_up: bool
     found = _AMOUNT.fullmatch(text.strip())
     number = int(found[1]) if found else -1
     if found is None or (found[2] and number > 100):
-        raise UserError(
-            f"{option}: expected a number of nodes or a share such as 10%, found {text!r}"
-        )
+        raise UserError(f"{option} takes a number of nodes or a share such as 10%, not {text!r}")
     if not found[2]:
         return number
     return max(least, -(-total * number // 100) if round_up else total * number // 100)
@@ -37,14 +35,14 @@ def most_unavailable(text: str, floor: str, answered: int) -> tuple[int, int]:
     most = amount(text, answered, "--max-unavailable", least=1)
     if most < 1:
         raise UserError(
-            f"--max-unavailable: expected at least 1 node, found {text!r}: nothing could ever be"
-            " repaired"
+            f"--max-unavailable must be at least 1 node, and {text!r} is less: nothing could ever"
+            " be repaired"
         )
     room = answered - kept
     if room < 1:
         raise UserError(
-            f"--floor {floor}: expected a floor below the {counted(answered, 'node')} that"
-            f" answered, found {kept}: no node could ever be taken out of service"
+            f"--floor {floor} keeps {kept} in service, and {counted(answered, 'node')} answered: no"
+            " node could ever be taken out of service"
         )
     return min(most, room), kept
 
@@ -59,21 +57,21 @@ def group_limits(given: Iterable[str], members: Mapping[str, Collection[str]]) -
     for text in given:
         pattern, sign, wanted = text.rpartition("=")
         if not sign or not pattern:
-            raise UserError(f"--group-limit: expected GROUP=N or GROUP=N%, found {text!r}")
+            raise UserError(f"--group-limit takes GROUP=N or GROUP=N%, not {text!r}")
         groups = sorted(
             group for group in members if members[group] and fnmatch.fnmatchcase(group, pattern)
         )
         if not groups:
             raise UserError(
-                f"--group-limit {text}: expected a group of the inventory with nodes that answered,"
-                f" found none{_among(pattern, members)}"
+                f"--group-limit {text} names no group of the inventory with nodes that"
+                f" answered{_among(pattern, members)}"
             )
         for group in groups:
             limit = amount(wanted, len(members[group]), f"--group-limit {text}", least=1)
             if limit < 1:
                 raise UserError(
-                    f"--group-limit {text}: expected at least 1 node, found {wanted!r}: no node of"
-                    f" {group} could ever be repaired; --except leaves it out"
+                    f"--group-limit {text} must be at least 1 node, and {wanted!r} is less: no node"
+                    f" of {group} could ever be repaired; --except leaves it out"
                 )
             found[group] = min(limit, found.get(group, limit))
     return found
@@ -104,8 +102,8 @@ def named_hosts(
     if unknown:
         names, typed = shortened(fold_hosts(unknown), LONGEST_LIST), visible(",".join(given), 200)
         raise UserError(
-            f"{option} {typed}: expected hosts or groups of the run, found none that {names}"
-            f" names{_among(unknown[0], [*members, *hosts])}"
+            f"{option} {typed}: {names} names neither hosts nor groups of the"
+            f" run{_among(unknown[0], [*members, *hosts])}"
         )
     return found
 

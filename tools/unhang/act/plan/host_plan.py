@@ -78,13 +78,13 @@ def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs, same_as: str) -> 
         return
     if same_as != node.host:
         yield visible(
-            f"expected one machine for each name of the inventory, found the one of {same_as}: the"
-            f" same machine id, boot and host name; {_not_applied(repairs.chosen)}"
+            f"this is the same machine as {same_as}: machine id, boot and host name are the same;"
+            f" {_not_applied(repairs.chosen)}"
         )
     for one in repairs.refusals:
         why = (
-            f"unhang_policy: {one['title']} ({one['rule']}): expected {one['expected']}, found"
-            f" {one['found']}"
+            f"unhang_policy: {one['title']} ({one['rule']}): the check found {one['found']}, and"
+            f" expected {one['expected']}"
         )
         yield visible(f"{why}; {_not_applied(repairs.chosen)}", 2000)
 

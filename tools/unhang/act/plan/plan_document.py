@@ -244,8 +244,7 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
     document = _read(path)
     if digest_of(document) != document["digest"]:
         raise UserError(
-            f"{path}: expected the plan as `unhang plan` wrote it, found one that was edited since"
-            f" (its digest differs){_next(path)}"
+            f"{path} was edited since `unhang plan` wrote it (its digest differs){_next(path)}"
         )
     try:
         plan = _to_plan(document)
@@ -261,8 +260,7 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
     if gone:
         names = listed([visible(host, 80) for host in gone], SHOWN_HOSTS)
         raise UserError(
-            f"{path}: expected hosts of the inventory, found {names}, which it does not have; audit"
-            f" again{_next(path)}"
+            f"{path} names {names}, which the inventory does not have; audit again{_next(path)}"
         )
     return plan
 
@@ -281,8 +279,8 @@ def _read(path: Path) -> dict[str, Any]:
     document = read_object(path, f"a plan ({SCHEMA})", LARGEST_PLAN_BYTES, _next(path))
     if document.get("schema") != SCHEMA:
         raise UserError(
-            f"{path}: expected a plan of schema {SCHEMA}, found"
-            f" {visible(document.get('schema'), 80)}{_next(path)}"
+            f"{path} is a plan of schema {visible(document.get('schema'), 80)}, not of"
+            f" {SCHEMA}{_next(path)}"
         )
     for fault in check_schema(document, read_schema("plan-1")):
         where = ".".join(str(part) for part in fault.path) or "plan"
@@ -317,12 +315,12 @@ def _check_hosts(plan: Plan, path: Path) -> None:
         or set(in_waves) != set(wanted)
     ):
         raise UserError(
-            f"{path}: expected each host that has remedies in exactly one wave, found it"
-            f" otherwise{_next(path)}"
+            f"{path} must have each host with remedies in exactly one wave, and does"
+            f" not{_next(path)}"
         )
     if any(remedy.policy != one.policy for one in plan.hosts for remedy in one.remedies):
         raise UserError(
-            f"{path}: expected one policy for all remedies of a host, found several{_next(path)}"
+            f"{path} must have one policy for all remedies of a host, and has several{_next(path)}"
         )
 
 
@@ -334,8 +332,8 @@ def _check_remedies(plan: Plan, path: Path) -> None:
         ((host, remedy.role) for host, remedy in remedies if remedy.role not in PLAYED), None
     ):
         raise UserError(
-            f"{path}: {visible(wrong[0], 80)}: expected one of the roles {', '.join(PLAYED)}, found"
-            f" {wrong[1][:80]}{_next(path)}"
+            f"{path} gives {visible(wrong[0], 80)} the role {wrong[1][:80]}, and a plan has the"
+            f" roles {', '.join(PLAYED)}{_next(path)}"
         )
     different = {_encode_sorted(remedy.policy): (host, remedy.policy) for host, remedy in remedies}
     for host, policy in different.values():

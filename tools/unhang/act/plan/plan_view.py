@@ -25,7 +25,7 @@ def plan_view(folder: Path) -> dict[str, Any] | None:
         plan = read_plan(folder)
     except UserError as problem:
         return {
-            "fault": str(problem).partition(": ")[2],
+            "fault": str(problem),
             "limits": "",
             "totals": "",
             "waves": [],

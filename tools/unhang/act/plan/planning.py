@@ -155,9 +155,9 @@ def refuse_another_policy(findings: Mapping[str, Any]) -> None:
     other = (findings.get("judged_by") or {}).get("policy")
     if other:
         raise UserError(
-            "expected findings by the inventory's own unhang_policy, found a run that was judged"
-            f" by {visible(other, 200)}; write that policy into the inventory and audit again, or"
-            " judge the run without --policy"
+            f"the run was judged by {visible(other, 200)}, not by the inventory's own"
+            " unhang_policy; write that policy into the inventory and audit again, or judge the"
+            " run without --policy"
         )
 
 
@@ -172,8 +172,8 @@ def _run(findings: Mapping[str, Any]) -> PlannedRun:
         written = datetime.datetime.fromisoformat(run.get("started") or "")
     except ValueError:
         raise UserError(
-            f"expected the time when the run began in findings.json, found {run.get('started')!r}:"
-            " it would have no age; audit again"
+            "findings.json must give the time when the run began, and gives"
+            f" {run.get('started')!r}: the plan would have no age; audit again"
         ) from None
     started = (
         written.astimezone(datetime.UTC) if written.tzinfo else written.replace(tzinfo=datetime.UTC)

@@ -197,7 +197,7 @@ def _driver_refusal(sections: Any, node: dict[str, Any]) -> str | None:
     inputs = driver_inputs.DriverInputs("", known, {}, {})
     found = [*driver_refusals.ownership(inputs), *driver_refusals.image(inputs)]
     return (
-        f"expected {found[0]['expected']}, found {found[0]['found']}; {found[0]['next']}"
+        f"it needs {found[0]['expected']}; the check found: {found[0]['found']}; {found[0]['next']}"
         if found
         else None
     )

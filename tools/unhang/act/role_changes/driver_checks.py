@@ -33,7 +33,7 @@ def check_driver(inputs: DriverInputs, plan: Mapping[str, Any]) -> dict[str, Any
 def _package_faults(inputs: DriverInputs, version: str) -> Iterator[str]:
     present = packaged_driver(inputs)
     if not same(present, version):
-        yield f"{inputs.host}: expected packages of driver {version}, found {present or 'none'}"
+        yield f"{inputs.host}: the packages are of driver {present or 'none'}, not of {version}"
     rows = [
         row
         for row in inputs.fact("driver.packages") or ()
@@ -44,8 +44,8 @@ def _package_faults(inputs: DriverInputs, version: str) -> Iterator[str]:
     for row in rows if inputs.fact("fabric_manager.nvswitch_present") and matches else ():
         if not same(upstream_version(row["version"]), version):
             yield (
-                f"{inputs.host}: expected {row['name']} {version}, the driver's version, found"
-                f" {row['version']}"
+                f"{inputs.host}: {row['name']} is {row['version']}, not {version}, the driver's"
+                " version"
             )
 
 
@@ -64,14 +64,14 @@ def _boot_faults(inputs: DriverInputs, version: str) -> Iterator[str]:
         found = (
             f"nvidia module {module}"
             if module
-            else "one of unknown version"
+            else "an nvidia module of unknown version"
             if module is None
-            else "none"
+            else "no nvidia module"
         )
         states = _dkms_states(inputs, version, str(release))
         yield (
-            f"{inputs.host}: expected nvidia module {version} in {release}, the kernel that boots"
-            f" next, found {found}{states}; do not boot it"
+            f"{inputs.host}: {release}, the kernel that boots next, has {found}, not nvidia module"
+            f" {version}{states}; do not boot it"
         )
 
 

@@ -51,12 +51,12 @@ def package_set(
     aws …).
     """
     if flavour not in ("open", "proprietary"):
-        raise NotOffered(f"expected flavour open or proprietary, found {flavour!r}")
+        raise NotOffered(f"the flavour must be open or proprietary, and is {flavour!r}")
     if not branch.isdigit():
-        raise NotOffered(f"expected a branch such as 580, found {branch!r}")
+        raise NotOffered(f"{branch!r} is not a branch such as 580")
     makers = {"debian": _debian, "ubuntu": _ubuntu, "nvidia-deb": _nvidia_deb, "redhat": _redhat}
     if family not in makers:
-        raise NotOffered(f"expected one of {', '.join(FAMILIES)}, found {family!r}")
+        raise NotOffered(f"the family {family!r} is not one of {', '.join(FAMILIES)}")
     return makers[family](release, branch, flavour, tables, kernel)
 
 
@@ -71,8 +71,8 @@ def _debian(release: str, branch: str, flavour: str, tables: Tables, _kernel: st
             continue
         if "stands_for" in row:
             raise NotOffered(
-                f"expected driver {branch}, found that {row['packages'][0]} {row['version']} of"
-                f" Debian {release} installs {row['stands_for']}"
+                f"driver {branch} is not on offer: {row['packages'][0]} {row['version']} of Debian"
+                f" {release} installs {row['stands_for']}"
             )
         return PackageSet(
             tuple(row["packages"]),
@@ -85,7 +85,7 @@ def _debian(release: str, branch: str, flavour: str, tables: Tables, _kernel: st
         sorted(f"{row['branch']} {row['flavour']}" for row in rows if "stands_for" not in row)
     )
     raise NotOffered(
-        f"expected driver {branch} {flavour} from Debian {release}, found"
+        f"Debian {release} does not offer driver {branch} {flavour}; it offers"
         f" {offered or 'none that is known'}"
     )
 
@@ -121,15 +121,16 @@ def _ubuntu(release: str, branch: str, flavour: str, tables: Tables, kernel: str
     )
     if empty:
         found = (
-            f"that {empty['package']} {empty['version']} of Ubuntu {release} is empty and installs"
+            f"{empty['package']} {empty['version']} of Ubuntu {release} is empty and installs"
             f" {empty['pulls_in']}"
         )
         raise NotOffered(
-            f"expected driver {branch} {flavour}, found {found}; offered are"
+            f"driver {branch} {flavour} is not on offer: {found}; offered are"
             f" {_offered(rows, flavour)}"
         )
     raise NotOffered(
-        f"expected driver {branch} {flavour} from Ubuntu {release}, found {_offered(rows, flavour)}"
+        f"Ubuntu {release} does not offer driver {branch} {flavour}; it offers"
+        f" {_offered(rows, flavour)}"
     )
 
 
@@ -172,14 +173,13 @@ def _redhat(release: str, branch: str, flavour: str, tables: Tables, _kernel: st
     """NVIDIA's repository for RHEL-like systems: module streams up to 9, version locks from 10 on,
     which has no modules."""
     if release not in REDHAT_RELEASES:
-        raise NotOffered(f"expected release {', '.join(REDHAT_RELEASES)}, found {release!r}")
+        raise NotOffered(f"release {release!r} is not one of {', '.join(REDHAT_RELEASES)}")
     _check_branch(branch, flavour, tables)
     pin, fabric = (f"*nvidia*{branch}*",), ("nvidia-fabricmanager", "libnvidia-nscq")
     if release == "10":
         if flavour != "open":
             raise NotOffered(
-                f"expected {flavour} modules for release 10, found open ones alone; ask for flavour"
-                " open"
+                f"release 10 has open modules alone, not {flavour} ones; ask for flavour open"
             )
         return PackageSet(
             ("nvidia-open",),
@@ -206,17 +206,13 @@ def _check_branch(branch: str, flavour: str, tables: Tables) -> None:
     row = next((row for row in tables["driver_branches"] if row["branch"] == branch), None)
     if row is None:
         raise NotOffered(
-            f"expected a driver branch, found {branch}; known are"
+            f"{branch} is not a driver branch that unhang knows; it knows"
             f" {', '.join(row['branch'] for row in tables['driver_branches'])}"
         )
     if flavour == "open" and int(branch) < FIRST_OPEN:
-        raise NotOffered(
-            f"expected open modules of {branch}, found that they begin with {FIRST_OPEN}"
-        )
+        raise NotOffered(f"open modules begin with {FIRST_OPEN}, so {branch} has none")
     if row["modules"] not in ("either", flavour):
-        raise NotOffered(
-            f"expected {flavour} modules of {branch}, found {row['modules']} ones alone"
-        )
+        raise NotOffered(f"{branch} has {row['modules']} modules alone, not {flavour} ones")
 
 
 def flavour_faults(
@@ -228,7 +224,7 @@ def flavour_faults(
     for name in sorted(set(architectures)):
         row = known.get(name)
         if row is None:
-            yield f"{name}: expected an architecture that is known, found none of that name"
+            yield f"the architecture {name} is not known"
             continue
         if row["modules"] not in ("either", flavour):
             yield f"{name}: takes {row['modules']} modules alone, asked for are {flavour} ones"

@@ -95,7 +95,7 @@ def plan_kernel(inputs: KernelInputs) -> dict[str, Any]:
     if not running:
         return {
             **plan,
-            "problems": ["expected the release of the running kernel, found that it was not read"],
+            "problems": ["the release of the running kernel was not read"],
         }
     if (
         _suits(inputs, running)
@@ -137,32 +137,32 @@ def refusals(inputs: KernelInputs) -> list[str]:
     """Reasons why this node's kernel cannot be set on the node; [] if it can."""
     if inputs.fact("node.virtualization.is_container"):
         return [
-            "expected a machine, found a container ({}): its kernel is the machine's".format(
+            "this is a container ({}), not a machine: its kernel is the machine's".format(
                 inputs.fact("node.virtualization.kind")
             )
         ]
     if inputs.fact("node.image.kind") == "stateless":
         why = inputs.fact("node.image.evidence")
         return [
-            f"expected an installed system, found a stateless image ({why}): put the kernel into"
-            " that image, for nothing here outlives a boot"
+            f"this is a stateless image ({why}), not an installed system: put the kernel into that"
+            " image, for nothing here outlives a boot"
         ]
     if inputs.fact("node.os.family") not in FAMILIES:
         found = inputs.fact("node.os.family")
         return [
-            f"expected a system of the family {' or '.join(FAMILIES)}, found {found}: install the"
-            " kernel by hand; the module boot_trial can try it"
+            f"the system's family is {found}, not {' or '.join(FAMILIES)}: install the kernel by"
+            " hand; the module boot_trial can try it"
         ]
     if inputs.fact("kernel.out_of_tree") is None:
-        return ["expected the list of loaded modules, found that it was not read; run as root"]
+        return ["the list of loaded modules was not read; run as root"]
     loader = inputs.trial.get("loader") or {}
     if loader.get("refused"):
         return [loader["refused"]]
     if loader.get("can_clear_one_shot") is not True:
         why = loader.get("why_not") or "the place of its environment block is not known"
         return [
-            "expected a boot loader that can clear its one-shot entry, found that it cannot"
-            f" ({why}): the trial would be started again and again"
+            f"the boot loader cannot clear its one-shot entry ({why}): the trial would be started"
+            " again and again"
         ]
     return []
 
@@ -258,8 +258,8 @@ def not_offered(inputs: KernelInputs) -> str:
     own = [release for release in known if flavour_of(release) == flavour]
     others = sorted({flavour_of(release) for release in known} - {flavour})
     message = (
-        f"expected kernel {wanted} in the node's repositories, found of its flavour"
-        f" {flavour or 'none'}: {_listed(own)}"
+        f"the node's repositories have no kernel {wanted}; of its flavour {flavour or 'none'} they"
+        f" have: {_listed(own)}"
     )
     return message + (
         f"; other flavours are to be named in kernel.version: {_listed(others)}" if others else ""
@@ -287,8 +287,8 @@ def packages_of(inputs: KernelInputs, release: str) -> tuple[dict[str, str], lis
             packages[name] = inputs.offers[name][0]["version"]
         elif release_of_package(name) or name.startswith(NEEDED):
             problems.append(
-                f"expected {name} in the node's repositories, found no such package; what the"
-                f" running kernel has from it, {release} would not have"
+                f"the node's repositories have no package {name}; what the running kernel has from"
+                f" it, {release} would not have"
             )
     return packages, problems
 
@@ -303,12 +303,12 @@ def space_problems(inputs: KernelInputs, release: str) -> list[str]:
     if release in _on_disk(inputs):
         return []
     if space.get("free_mib") is None:
-        return ["expected to read how much room /boot has, found: {}".format(space.get("unread"))]
+        return ["how much room /boot has could not be read: {}".format(space.get("unread"))]
     if space["free_mib"] < space["need_mib"]:
         old = sorted(_on_disk(inputs) - {inputs.fact("kernel.release")}, key=release_key)
         message = (
-            f"expected {space['need_mib']} MiB free in /boot for one more kernel, found"
-            f" {space['free_mib']}"
+            f"/boot has {space['free_mib']} MiB free, and one more kernel needs {space['need_mib']}"
+            " MiB"
         )
         return [message + (f"; remove one that is not needed: {_listed(old)}" if old else "")]
     return []
@@ -339,8 +339,8 @@ def users_of_gpus(inputs: KernelInputs) -> list[str]:
             )
     return (
         [
-            f"expected no job on the GPUs, for the node is going to boot, found {_listed(found)};"
-            " drain it, or say kernel_reboot_busy: true"
+            f"a job is on the GPUs, and the node is going to boot: {_listed(found)}; drain it, or"
+            " say kernel_reboot_busy: true"
         ]
         if found
         else []
@@ -366,23 +366,18 @@ def faults_after(inputs: KernelInputs, before: Mapping[str, Any]) -> list[str]:
     {release, modules, gpus} of the trial."""
     running, faults = inputs.fact("kernel.release"), []
     if running != before["release"]:
-        return [f"expected {before['release']} to run, found {running}"]
+        return [f"kernel {running} runs, not {before['release']}"]
     lost = sorted(set(before["gpus"]) - set(gpu_identities(inputs)))
     if lost:
         faults.append(
-            f"expected the {len(before['gpus'])} GPUs of before, found {len(lost)} of them gone:"
-            f" {_listed(lost)}"
+            f"of the {len(before['gpus'])} GPUs of before, {len(lost)} are gone: {_listed(lost)}"
         )
     missing = sorted(set(before["modules"]) - set(inputs.fact("kernel.out_of_tree") or ()))
     if missing:
-        faults.append(
-            "expected the modules of before to be loaded again, found these missing:"
-            f" {_listed(missing)}"
-        )
+        faults.append(f"modules that were loaded before are missing: {_listed(missing)}")
     if inputs.fact("driver.mismatch"):
         faults.append(
-            "expected driver and libraries of one version, found:"
-            f" {inputs.fact('driver.mismatch_text')}"
+            f"driver and libraries are not of one version: {inputs.fact('driver.mismatch_text')}"
         )
     return faults
 

@@ -82,8 +82,9 @@ def _choose(
     if not fitting:
         found = ", ".join(offered) or "none"
         plan.problems.append(
-            f"expected {LIBRARY} {_wanted(nccl)}{_for_cuda(installed[LIBRARY])} in the node's"
-            f" repositories, found {found}; add the repository"
+            f"the node's repositories do not have {LIBRARY}"
+            f" {_wanted(nccl)}{_for_cuda(installed[LIBRARY])}; they have {found}; add the"
+            " repository"
         )
         return
     # For a minimum the lowest sufficient version, which is the smallest change; of several builds
@@ -101,8 +102,8 @@ def _choose(
         if chosen not in [row["version"] for row in offers.get(HEADERS) or ()]:
             plan.install.clear()
             plan.problems.append(
-                f"expected {HEADERS} {chosen}, which is installed here and has to go along, found"
-                " it not in the node's repositories"
+                f"{HEADERS} {chosen} is not in the node's repositories, and it has to go along, for"
+                " it is installed here"
             )
             return
         plan.install[HEADERS] = chosen

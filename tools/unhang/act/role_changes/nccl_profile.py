@@ -68,7 +68,7 @@ def plan_settings(
         row = profiles.get(name)
         if row is None:
             plan.problems.append(
-                f"expected a profile, found {name!r}{nearest(name, profiles)}; there are"
+                f"{name!r} is not a profile{nearest(name, profiles)}; there are"
                 f" {', '.join(sorted(profiles))}"
             )
             continue
@@ -133,8 +133,8 @@ def _add_profile(
         found = _section(node, "network").get(need)
         if found is not wanted:
             plan.problems.append(
-                f"profile {name}: expected {need} {str(wanted).lower()}, found {str(found).lower()}"
-                " on this node; choose another profile"
+                f"profile {name} needs {need} to be {str(wanted).lower()}, and it is"
+                f" {str(found).lower()} on this node; choose another profile"
             )
     for variable, given in row.get("settings", {}).items():
         if not isinstance(given, Mapping):
@@ -160,8 +160,8 @@ def _compute(
     work_out = COMPUTED.get(how)
     if work_out is None:
         plan.problems.append(
-            f"profile {profile}: {variable}: expected one of {', '.join(COMPUTED)}, found computed:"
-            f" {how}"
+            f"profile {profile} computes {variable} by {how}, which is not one of"
+            f" {', '.join(COMPUTED)}"
         )
         return
     try:
@@ -183,7 +183,7 @@ def _take_expiry(plan: ProfilePlan, node: Node, policy: Policy, profile: str, ru
         if one.rule == rule and one.covers(node.host, node.groups, {})
     ]
     if not days:
-        missing = f"expected a waiver of the rule {rule} for {node.host}, found none"
+        missing = f"the rule {rule} is not waived for {node.host}"
         plan.problems.append(
             f"profile {profile}: {missing}; add one with reason, by and until to"
             " unhang_policy.waivers"

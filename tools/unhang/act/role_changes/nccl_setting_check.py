@@ -68,10 +68,7 @@ def setting_faults(
 def _torch_faults(known: Known, name: str, value: str) -> Iterator[str]:
     row = known.torch.get(name)
     if row is None:
-        yield (
-            f"{name}: expected a variable of torch's NCCL backend, found an unknown"
-            f" name{nearest(name, known.torch)}"
-        )
+        yield f"{name} is not a variable of torch's NCCL backend{nearest(name, known.torch)}"
         return
     yield from _value_faults(row, name, value)
 
@@ -87,9 +84,7 @@ def _nccl_faults(
 ) -> Iterator[str]:
     row = known.nccl.get(name)
     if row is None:
-        yield (
-            f"{name}: expected a variable of NCCL, found an unknown name{nearest(name, known.nccl)}"
-        )
+        yield f"{name} is not a variable of NCCL{nearest(name, known.nccl)}"
         return
     if row["class"] != "system" and not allow_debug:
         kind = "a workaround to be removed again" if row["class"] == "debug" else "not documented"
@@ -102,9 +97,9 @@ def _nccl_faults(
     for version in versions:
         wanted = reads(row, version, "nccl")
         if wanted == "newer":
-            yield f"{name}: read from NCCL {row['since']} on, found {version} on this node"
+            yield f"{name} is read from NCCL {row['since']} on, and this node has {version}"
         if wanted == "older":
-            yield f"{name}: last read by NCCL {row['last']}, found {version} on this node" + (
+            yield f"{name} was last read by NCCL {row['last']}, and this node has {version}" + (
                 f"; use {row['instead']}" if "instead" in row else ""
             )
 
@@ -114,19 +109,16 @@ def _value_faults(
 ) -> Iterator[str]:
     found = [value_fault(name, row, value, release) for release in releases or (None,)]
     if fault := next(filter(None, found), None):
-        yield f"{name}: expected {fault.allowed}, found {value!r}"
+        yield f"{name} must be {fault.allowed}, and is {value!r}"
 
 
 def _text_faults(name: str, value: str) -> Iterator[str]:
     if any(not character.isprintable() for character in value) or value != value.strip():
-        yield f"{name}: expected a value on one line without blanks around it, found {value!r}"
+        yield f"{name} must be one line without blanks around it, and is {value!r}"
     if value[:1] in ("'", '"'):
-        yield (
-            f"{name}: expected a value without quotes, which would become part of it, found"
-            f" {value!r}"
-        )
+        yield f"{name} has quotes, which would become part of it: {value!r}"
     if len(value.encode()) > FIELD_BYTES or len(name.encode()) > FIELD_BYTES:
         yield (
-            f"{name}: expected at most {FIELD_BYTES} bytes, found {len(value.encode())}; NCCL cuts"
-            " the rest off"
+            f"{name} has {len(value.encode())} bytes, more than {FIELD_BYTES}; NCCL cuts the rest"
+            " off"
         )

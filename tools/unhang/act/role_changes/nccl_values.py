@@ -39,8 +39,7 @@ def interface(network: Mapping[str, Any], desired: DesiredState) -> ComputedValu
     rows = network.get("interfaces")
     if usable is None or rows is None:
         raise CannotTell(
-            "expected the node's network interfaces, found that they could not be read; look at the"
-            " audit's section network"
+            "the node's network interfaces could not be read; look at the audit's section network"
         )
     if desired.network:
         return ComputedValue("=" + ",".join(_in_range(rows, usable, desired.network)))
@@ -49,8 +48,8 @@ def interface(network: Mapping[str, Any], desired: DesiredState) -> ComputedValu
         if missing:
             wanted = ", ".join(desired.interfaces)
             raise CannotTell(
-                f"expected {wanted} to be up with an address, found {', '.join(usable) or 'none'};"
-                " correct network.interfaces"
+                f"not all of {wanted} are up with an address; those that are:"
+                f" {', '.join(usable) or 'none'}; correct network.interfaces"
             )
         return ComputedValue("=" + ",".join(desired.interfaces))
     if len(usable) == 1:
@@ -65,9 +64,8 @@ def interface(network: Mapping[str, Any], desired: DesiredState) -> ComputedValu
             ],
         )
     raise CannotTell(
-        "expected one interface for NCCL, found"
-        f" {', '.join(usable) or 'none that is up with an address'}; name network.interfaces in the"
-        " policy"
+        "NCCL needs one interface, and those that are up with an address are:"
+        f" {', '.join(usable) or 'none'}; name network.interfaces in the policy"
     )
 
 
@@ -76,7 +74,7 @@ def _in_range(rows: Sequence[Mapping[str, Any]], usable: Sequence[str], text: st
         wanted = ipaddress.ip_network(text, strict=False)
     except ValueError as problem:
         raise CannotTell(
-            f"expected an address range such as 10.0.0.0/16, found {text!r}: {problem}"
+            f"{text!r} is not an address range such as 10.0.0.0/16: {problem}"
         ) from None
     found = [
         row["name"]
@@ -86,7 +84,7 @@ def _in_range(rows: Sequence[Mapping[str, Any]], usable: Sequence[str], text: st
     ]
     if not found:
         raise CannotTell(
-            f"expected an interface with an address in {text}, found none among"
+            f"no interface has an address in {text}; there is"
             f" {', '.join(usable) or 'no usable interface'}"
         )
     return found
@@ -122,8 +120,7 @@ def chosen_ports(
     some are named. Raises CannotTell."""
     if network.get("rdma") is None:
         raise CannotTell(
-            "expected the node's RDMA devices, found that they could not be read; look at the"
-            " audit's section network"
+            "the node's RDMA devices could not be read; look at the audit's section network"
         )
     ports = [
         (device["name"], port["port"], float(port.get("rate_gbps") or 0))
@@ -136,13 +133,11 @@ def chosen_ports(
     ]
     if missing:
         active = ", ".join(sorted({name for name, _port, _rate in ports})) or "none"
-        raise CannotTell(
-            f"expected an active {layer} port on {', '.join(missing)}, found active: {active}"
-        )
+        raise CannotTell(f"{', '.join(missing)} has no active {layer} port; active are: {active}")
     if not ports:
         raise CannotTell(
-            f"expected an active RDMA port of link layer {layer}, found none; choose another"
-            " profile, or look at cables and switch"
+            f"no RDMA port of link layer {layer} is active; choose another profile, or look at"
+            " cables and switch"
         )
     return [row for row in ports if not desired.hcas or row[0] in desired.hcas]
 
@@ -167,8 +162,8 @@ def gid_index(network: Mapping[str, Any], desired: DesiredState) -> ComputedValu
             f"{name}: {', '.join(map(str, indices)) or 'none'}" for name, indices in by_port.items()
         )
         raise CannotTell(
-            f"expected a RoCE v2 GID with an IPv4 address at one index on all ports, found {found};"
-            " name HCAs that agree, or use NCCL 2.21"
+            f"no index has a RoCE v2 GID with an IPv4 address on all ports: {found}; name HCAs that"
+            " agree, or use NCCL 2.21"
         )
     return ComputedValue(str(min(common)))
 

@@ -54,7 +54,7 @@ def from_document(document: object) -> Baseline:
         or document.get("schema") != SCHEMA
         or not isinstance(document.get("hardware"), dict)
     ):
-        raise UserError(f"expected the node's baseline ({SCHEMA}), found something else; {NEXT}")
+        raise UserError(f"the file is not the node's baseline ({SCHEMA}); {NEXT}")
     lists = [document.get("failed"), document.get("unknown")]
     if not all(
         isinstance(one, list)
@@ -62,9 +62,7 @@ def from_document(document: object) -> Baseline:
         and all(isinstance(rule, str) for rule in one)
         for one in lists
     ):
-        raise UserError(
-            f"expected lists of findings in the node's baseline, found something else; {NEXT}"
-        )
+        raise UserError(f"the node's baseline must hold lists of findings, and does not; {NEXT}")
     return Baseline(
         str(document.get("run")),
         frozenset(document["failed"]),

@@ -181,10 +181,7 @@ class Conductor:
     def keep_no_room(self, why: str) -> str:
         """As keep_floor, if the scheduler did not answer: no further node is taken out of service
         until it does. Raises UserError, OSError."""
-        why = (
-            "expected to hear from the scheduler which nodes are in service, found:"
-            f" {visible(why, 500)}"
-        )
+        why = f"the scheduler did not say which nodes are in service: {visible(why, 500)}"
         return self._put_floor(floor_evidence(Floor(len(self.standing().out), why)))
 
     def _put_floor(self, evidence: Evidence) -> str:
@@ -354,7 +351,7 @@ class Conductor:
                 (
                     []
                     if now.sections is not None
-                    else [f"{host}: expected to read the node, found no answer"]
+                    else [f"{host}: it did not answer when it was read"]
                 ),
             )
         is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
@@ -373,7 +370,7 @@ class Conductor:
     def _entry(self, host: str) -> HostPlan:
         entry = self.plan.for_host(host)
         if entry is None:
-            raise UserError(f"expected a host of the plan, found {host!r}; next: unhang plan RUN")
+            raise UserError(f"{host!r} is not a host of the plan; next: unhang plan RUN")
         return entry
 
     def put(self, entry: Entry) -> None:
@@ -383,7 +380,7 @@ class Conductor:
         found = {self.plan.wave_of.get(host, -1) for host in hosts} - {-1}
         if len(found) != 1:
             raise UserError(
-                f"expected the hosts of one wave of the plan, found {', '.join(hosts)}; run it"
+                f"these are not the hosts of one wave of the plan: {', '.join(hosts)}; run it"
                 " without --limit, or leave hosts out of the plan"
             )
         return found.pop()
@@ -466,19 +463,11 @@ def begin(
             folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over, command
         )
     elif undos := sorted(path.parent.name for path in folder.glob("undo*/journal.jsonl")):
-        raise UserError(
-            f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder};"
-            f"{OVER}"
-        )
+        raise UserError(f"{', '.join(undos)} in {folder} undid the rollout;{OVER}")
     elif undone := describe_undone(undone_of(folder, plan.run.id)):
-        raise UserError(
-            f"expected a rollout that nothing has undone, found that it was undone on {undone};"
-            f"{OVER}"
-        )
+        raise UserError(f"the rollout was undone on {undone};{OVER}")
     if closed := Followed(folder, plan).standing().closed:
-        raise UserError(
-            f"expected a rollout that nobody has ended, found that it was {closed};{OVER}"
-        )
+        raise UserError(f"the rollout was {closed};{OVER}")
     _refuse_another_controller(folder, plan, is_over, takes_over, command)
     return {
         "folder": str(folder),
@@ -501,8 +490,8 @@ def _refuse_another_controller(
     ):
         by, at = newest.evidence.get("by") or "somebody", newest.at
         raise UserError(
-            f"expected no other controller at work on the rollout in {folder}, found {by}, who"
-            f" began {at}; when that one is over for sure:"
+            f"another controller works on the rollout in {folder}: {by}, who began {at}; when that"
+            " one is over for sure:"
             f" {f'{command} --take-over' if command else f'-e unhang_take_over={plan.run.id}'}"
         )
 

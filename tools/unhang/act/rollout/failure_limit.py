@@ -56,7 +56,7 @@ def allowed_failures(given: int | str, targeted: int) -> int:
         return int(text)
     if text.endswith("%") and text[:-1].isdigit() and int(text[:-1]) <= 100:
         return targeted * int(text[:-1]) // 100
-    raise UserError(f"expected a number of nodes or a share such as 5%, found {given!r}")
+    raise UserError(f"{given!r} is not a number of nodes or a share such as 5%")
 
 
 def stop_reason(standing: RolloutState, wave: int, limits: Limits) -> str | None:
@@ -174,8 +174,8 @@ class _Room:
             return limit.why
         found = listed(sorted((self.out | self.added) & limit.hosts), SHOWN)
         return (
-            f"expected at most {counted(limit.out_of_service, 'node')} of {limit.name} out of"
-            f" service, found {found}"
+            f"more than {counted(limit.out_of_service, 'node')} of {limit.name} would be out of"
+            f" service: {found}"
         )
 
 

@@ -69,8 +69,8 @@ def floor_left(service: Service, ours: Set[str], floor: int) -> Floor:
     undrained = frozenset(ours & service.in_service)
     room = max(0, len(service.in_service) - floor)
     why = (
-        f"expected at least {counted(floor, 'node')} in service, found"
-        f" {len(service.in_service)}{_named(others)}"
+        f"at least {counted(floor, 'node')} must stay in service, and {len(service.in_service)}"
+        f" are now{_named(others)}"
     )
     return Floor(len(ours - undrained) + room, why, undrained)
 

@@ -72,14 +72,13 @@ def _gpus(before: Mapping[str, Any], now: Mapping[str, Any], policy: Policy) -> 
     lines = []
     if len(now) < len(before) and (policy.get("gpu") or {}).get("count") != len(now):
         lines.append(
-            f"expected the {len(before)} GPUs of before, found {len(now)}: gone"
+            f"of the {len(before)} GPUs of before, {len(now)} are there; gone are"
             f" {listed(sorted(set(before) - set(now)), SHOWN)}"
         )
     for uuid in sorted(set(before) & set(now)):
         if _is_less(before[uuid], now[uuid]):
             lines.append(
-                f"expected {before[uuid]:g} MiB of memory on GPU {uuid} as before, found"
-                f" {now[uuid] or 0:g}"
+                f"GPU {uuid} has {now[uuid] or 0:g} MiB of memory, not {before[uuid]:g} as before"
             )
     return lines
 
@@ -92,14 +91,13 @@ def _nvlinks(before: Mapping[str, int], now: Mapping[str, int], policy: Policy) 
         if now[uuid] < before[uuid] and (enough is None or now[uuid] < enough)
     ]
     return [
-        f"expected {before[uuid]} active NVLinks on GPU {uuid} as before, found {now[uuid]}"
-        for uuid in lost
+        f"GPU {uuid} has {now[uuid]} active NVLinks, not {before[uuid]} as before" for uuid in lost
     ]
 
 
 def _fabric(before: str, now: str, _policy: Policy) -> list[str]:
     return (
-        [f"expected the NVSwitch fabric completed as before, found {now.replace('_', ' ')}"]
+        [f"the NVSwitch fabric is {now.replace('_', ' ')}, not completed as before"]
         if before == "completed" and now != "completed"
         else []
     )
@@ -110,21 +108,21 @@ def _ports(before: Sequence[str], now: Sequence[str], policy: Policy) -> list[st
     if len(now) >= len(before) or (enough is not None and len(now) >= enough):
         return []
     return [
-        f"expected the {len(before)} active RDMA ports of before, found {len(now)}: not active"
+        f"of the {len(before)} active RDMA ports of before, {len(now)} are active; not active are"
         f" {listed(sorted(set(before) - set(now)), SHOWN)}"
     ]
 
 
 def _memory(before: int, now: int, _policy: Policy) -> list[str]:
     return (
-        [f"expected {before} bytes of memory as before, found {now}"]
+        [f"the node has {now} bytes of memory, not {before} as before"]
         if _is_less(before, now)
         else []
     )
 
 
 def _numa(before: int, now: int, _policy: Policy) -> list[str]:
-    return [f"expected {before} NUMA nodes as before, found {now}"] if now < before else []
+    return [f"the node has {now} NUMA nodes, not {before} as before"] if now < before else []
 
 
 COMPARED: dict[str, tuple[str, Callable[[Any, Any, Policy], list[str]]]] = {

@@ -67,8 +67,7 @@ class JournalReader:
             content = b""
         if not content.startswith(self._last):
             raise UserError(
-                f"expected {self.path} to grow, found that what was read of it is gone or another;"
-                f" nothing more is done: {NEXT}"
+                f"what was read of {self.path} is gone or another; nothing more is done: {NEXT}"
             )
         content, before = content[len(self._last) :], self._parser.taken_bytes
         try:
@@ -114,8 +113,8 @@ def append(run: Path, epoch: int, entry: Entry) -> None:
         newest = _number(lock)
         if newest != epoch:
             raise Superseded(
-                f"expected controller {epoch} to be the newest of the rollout in {run}, found"
-                f" {newest}; this one has stopped, and that one continues"
+                f"controller {newest} is the newest of the rollout in {run}, not {epoch}; this one"
+                " has stopped, and that one continues"
             )
         _append(run, entry)
 

@@ -59,7 +59,7 @@ class JournalParser:
         entry = _entry(line, number)
         if self._open and entry.step != TORN:
             raise UserError(
-                f"expected JSON in line {self._open[0]} of the journal, found"
+                f"line {self._open[0]} of the journal is not JSON:"
                 f" {self.torn[-len(self._open)][1][:80]!r}; {NEXT}"
             )
         self._open.clear()
@@ -125,8 +125,8 @@ def _line(entry: Entry) -> bytes:
     line = text.encode("utf-8", "replace") + b"\n"
     if len(line) > LONGEST_LINE_BYTES:
         raise ValueError(
-            f"expected an entry of the journal of at most {LONGEST_LINE_BYTES} bytes, found"
-            f" {len(line)} ({entry.host} {entry.step})"
+            f"the entry of the journal has {len(line)} bytes, more than {LONGEST_LINE_BYTES}"
+            f" ({entry.host} {entry.step})"
         )
     return line
 
@@ -135,15 +135,12 @@ def _entry(line: bytes, number: int) -> Entry:
     try:
         document: Any = parse_strictly(line)
     except NotStrict as problem:
-        raise UserError(
-            f"expected JSON in line {number} of the journal, found what is none: {problem}; {NEXT}"
-        ) from None
+        raise UserError(f"line {number} of the journal is not JSON: {problem}; {NEXT}") from None
     right = set(document) == set(SHAPE) and all(
         type(document[key]) is kind for key, kind in SHAPE.items()
     )
     if not right or document["status"] not in STATUSES or not _is_time(document["at"]):
         raise UserError(
-            f"expected {', '.join(SHAPE)} in line {number} of the journal, found something else;"
-            f" {NEXT}"
+            f"line {number} of the journal must have {', '.join(SHAPE)}, and does not; {NEXT}"
         )
     return Entry(**document)

@@ -55,13 +55,13 @@ def plan_drain(
         and known != boot_id
     ):
         raise ValueError(
-            f"expected {_name(node)} to be the machine of boot {boot_id}, found boot {known}:"
-            " drain_node names another machine, or its kubelet is away"
+            f"{_name(node)} is the machine of boot {known}, not of {boot_id}: drain_node names"
+            " another machine, or its kubelet is away"
         )
     if (upgrade := _upgrade(node)) and not is_ours(marked, (run, takes_over)):
         raise ValueError(
-            f"expected no driver upgrade under way on {_name(node)}, found {upgrade}: an operator"
-            " cordons, empties and uncordons the node for it"
+            f"a driver upgrade is under way on {_name(node)} ({upgrade}): an operator cordons,"
+            " empties and uncordons the node for it"
         )
     if cordoned and not is_ours(marked, (run, takes_over)):
         note = (
@@ -87,15 +87,12 @@ def plan_release(
     refused = (
         ""
         if _is_ready(node)
-        else (
-            f"expected {_name(node)} Ready, found that it is not: look at its kubelet; it stays"
-            " cordoned until then"
-        )
+        else (f"{_name(node)} is not Ready: look at its kubelet; it stays cordoned until then")
     )
     if upgrade := _upgrade(node):
         refused = (
-            f"expected no driver upgrade under way on {_name(node)}, found {upgrade}: the operator"
-            " ends jobs for it; it stays cordoned until then"
+            f"a driver upgrade is under way on {_name(node)} ({upgrade}): the operator ends jobs"
+            " for it; it stays cordoned until then"
         )
     return Step(
         answer,
@@ -215,9 +212,7 @@ def _name(node: Mapping[str, Any]) -> str:
     if not isinstance(name, str) or not isinstance(
         _part(node, "metadata").get("resourceVersion"), str
     ):
-        raise ValueError(
-            "expected a node with a name and a resourceVersion from the API, found none"
-        )
+        raise ValueError("the API gave a node without a name or a resourceVersion")
     return name
 
 

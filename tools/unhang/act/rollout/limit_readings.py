@@ -27,8 +27,8 @@ def ambiguous_ranges(
         if pattern.startswith("~") or not _BRACKET_RANGE.search(pattern):
             continue
         found.append(
-            f"--limit {term}: expected hosts that can be read in one way only, found a range."
-            f" Ansible takes {_shown(_as_ansible(pattern, groups, hosts))}; Slurm means"
+            f"--limit {term} can be read in two ways, for it has a range. Ansible takes"
+            f" {_shown(_as_ansible(pattern, groups, hosts))}; Slurm means"
             f" {_shown(_as_slurm(pattern))}. List the hosts, or write a slice as {_slice(pattern)}"
         )
     return found

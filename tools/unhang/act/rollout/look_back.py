@@ -114,12 +114,12 @@ def _of_node(
     proof saw after the change."""
     sections, node = sections_of(conductor.read, host), conductor.standing().node(host)
     if sections is None:
-        return ["expected an answer after its release, found none"]
+        return ["it did not answer after its release"]
     found, boot = [], (sections.get("node") or {}).get("boot_id")
     if boot != node.boot_id:
         found.append(
-            f"expected the boot {node.boot_id} in which it was proved, found {boot}: it has booted"
-            " since its release"
+            f"it has booted since its release: its boot is {boot}, not {node.boot_id}, in which it"
+            " was proved"
         )
     if proof is None:  # a lost journal, or a rollout that began before proofs were kept
         return found
@@ -132,9 +132,7 @@ def _of_node(
 def _of_scheduler(service: Service | None, host: str) -> list[str]:
     why = service.out.get(host) if service is not None else None
     return (
-        [f"expected it to take jobs, found it out of service: {visible(why, 300)}"]
-        if why is not None
-        else []
+        [f"it is out of service, and takes no jobs: {visible(why, 300)}"] if why is not None else []
     )
 
 

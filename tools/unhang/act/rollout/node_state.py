@@ -35,8 +35,8 @@ from unhang.act.rollout.steps import (
 )  # fmt: skip
 
 GONE = (
-    "roll_back: expected the saved state {}, found nothing that this rollout has saved: the node"
-    " was reinstalled since, or its /var/lib/unhang was deleted"
+    "roll_back: this rollout has not saved the state {}: the node was reinstalled since, or its"
+    " /var/lib/unhang was deleted"
 )
 AFTER_RELEASE = "proved and released, and it has failed since: a person has to look"
 IN_SERVICE = "takes jobs again although it was left drained; seen at"
@@ -265,8 +265,8 @@ def _drained(node: NodeState, evidence: Evidence) -> NodeState:
     return replace(
         node,
         failure=(
-            "expected a node that nobody else has drained, found"
-            f" {evidence.get('by') or 'somebody'}: {evidence.get('reason') or '?'}"
+            f"{evidence.get('by') or 'somebody'} has drained the node:"
+            f" {evidence.get('reason') or '?'}"
         ),
     )
 

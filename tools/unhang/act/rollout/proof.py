@@ -103,7 +103,10 @@ def _line(kind: str, one: Finding) -> str:
         if remedy.get("role")
         else remedy.get("person") or "a person has to look"
     )
-    return f"{kind}: {one.rule} ({one.severity}), expected {one.expected}, found {one.found}; {how}"
+    return (
+        f"{kind}: {one.rule} ({one.severity}): the check found {one.found}, and expected"
+        f" {one.expected}; {how}"
+    )
 
 
 def _flat(policy: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -75,7 +75,8 @@ def _begin_node(
     document = _document(run, node)
     refused = refusals_of(document, catalogue, today) if document else []
     refusals = [
-        f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}"
+        f"{one['title']} ({one['rule']}): the check found {one['found']}, and expected"
+        f" {one['expected']}"
         for one in refused
     ]
     path = _keep_baseline(run, document, node.host, findings, run.folder)
@@ -159,8 +160,8 @@ def baseline_beside(beside: Path, host: str) -> Baseline:
     kept = _read_beside(path := beside / KEPT / f"{file_stem(host)}.json")
     if kept is None:
         raise UserError(
-            f"expected the baseline of {host}, on the node or in {path}, found neither: how the"
-            " node was before the change is not known, so nothing can prove it"
+            f"the baseline of {host} is neither on the node nor in {path}: how the node was before"
+            " the change is not known, so nothing can prove it"
         )
     return kept
 
@@ -170,7 +171,9 @@ def _read_beside(path: Path) -> Baseline | None:
         text = path.read_text(encoding="utf-8") if path.is_file() else None
         return None if text is None else from_document(json.loads(text))
     except ValueError as problem:
-        raise UserError(f"{path}: expected a state of a node, found no JSON: {problem}") from None
+        raise UserError(
+            f"{path} must hold the state of a node, and is not JSON: {problem}"
+        ) from None
 
 
 def _proof_file(beside: Path, host: str) -> Path:

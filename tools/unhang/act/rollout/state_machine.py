@@ -129,10 +129,7 @@ def may_act(order: Order) -> str | None:
     """The reason why an order cannot be carried out (the plan allows no further reboot), or
     None."""
     if order.step in REBOOTS and order.reboots_left < 1:
-        return (
-            "expected a reboot that the plan allows, found none left: the node has been booted as"
-            " often as planned"
-        )
+        return "the plan allows no further reboot: the node has been booted as often as planned"
     return None
 
 
@@ -192,10 +189,7 @@ def needs_boot_id(step: str, evidence: Evidence) -> bool:
 def _missing(order: Order, evidence: Evidence) -> str | None:
     for name, kind in NEEDED.get(order.step, {}).items():
         if type(evidence.get(name)) is not kind:
-            return (
-                f"expected {name} in the answer to {order.step}, found"
-                f" {brief(found) if isinstance(found := evidence.get(name), (dict, list)) else repr(found)}"  # noqa: E501
-            )
+            return f"the answer to {order.step} must have {name}, and has {brief(found) if isinstance(found := evidence.get(name), (dict, list)) else repr(found)}"  # noqa: E501
     return None
 
 
@@ -203,8 +197,8 @@ def _booted_since(order: Order, evidence: Evidence) -> str | None:
     if order.boot_id in (None, evidence["boot_id"]):
         return None
     return (
-        f"expected the boot {order.boot_id} in which the plan was made, found"
-        f" {evidence['boot_id']}: audit the node and make a new plan"
+        f"the node has booted since the plan was made: its boot is {evidence['boot_id']}, not"
+        f" {order.boot_id}; audit the node and make a new plan"
     )
 
 
@@ -213,7 +207,7 @@ def _drained(order: Order, evidence: Evidence, target: Target) -> str | None:
         None
         if evidence["drained"]
         else (
-            "expected the node drained, found it in service:"
+            "the node is not drained, but in service:"
             f" {evidence.get('reason') or 'no reason given'}"
         )
     )
@@ -223,7 +217,7 @@ def _no_jobs(order: Order, evidence: Evidence, target: Target) -> str | None:
     if not evidence.get("jobs"):
         return None
     until = f" by {evidence['until']}" if evidence.get("until") else ""
-    return f"expected no jobs on the node{until}, found {_jobs_of(evidence)}"
+    return f"the node still has jobs{until}: {_jobs_of(evidence)}"
 
 
 def _jobs_of(evidence: Evidence) -> str:
@@ -232,44 +226,40 @@ def _jobs_of(evidence: Evidence) -> str:
 
 def _booted(order: Order, evidence: Evidence, target: Target) -> str | None:
     if evidence["boot_id"] == order.boot_id:
-        return (
-            f"expected another boot than {order.boot_id}, found the same: the node did not reboot"
-        )
+        return f"the node did not reboot: its boot is {order.boot_id} as before"
     if order.step == "reboot_back" or evidence.get("needs_reboot"):
         return None
     wrong = [
-        f"{name} {wanted}, found {evidence['running'].get(name)}"
+        f"{name} is {evidence['running'].get(name)}, not {wanted}"
         for name, wanted in target.running.items()
         if evidence["running"].get(name) != wanted
     ]
-    return f"expected after the reboot {'; '.join(wrong)}" if wrong else None
+    return f"after the reboot {'; '.join(wrong)}" if wrong else None
 
 
 def _healthy(order: Order, evidence: Evidence, target: Target) -> str | None:
     if evidence["boot_id"] != order.boot_id:
         return (
-            f"expected the boot {order.boot_id} all along, found {evidence['boot_id']}: the node"
-            " booted while it was proved"
+            f"the node booted while it was proved: its boot is {evidence['boot_id']}, not"
+            f" {order.boot_id}"
         )
     return (
         None
         if evidence["healthy"]
-        else str(
-            evidence.get("why") or "expected a node that is proved healthy, found one that is not"
-        )
+        else str(evidence.get("why") or "the node is not proved healthy")
     )
 
 
 def _released(order: Order, evidence: Evidence, target: Target) -> str | None:
     if order.boot_id not in (None, evidence.get("boot_id")):
         return (
-            f"expected the boot {order.boot_id} in which the node was proved, found"
-            f" {evidence.get('boot_id')}"
+            f"the node's boot is {evidence.get('boot_id')}, not {order.boot_id}, in which it was"
+            " proved"
         )
     if evidence["drained"] and evidence["owned"]:
-        return "expected the node in service, found it still drained by this rollout"
+        return "the node is not in service: this rollout still drains it"
     if evidence["drained"] and not evidence.get("drained_by_others"):
-        return "expected who has drained the node, found nothing"
+        return "the answer does not say who has drained the node"
     return None
 
 

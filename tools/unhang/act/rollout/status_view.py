@@ -41,7 +41,7 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
         )
     except UserError as problem:
         return {
-            "fault": str(problem).partition(": ")[2] or str(problem),
+            "fault": str(problem),
             "fleet": [],
             "waves": [],
             "rows": [],

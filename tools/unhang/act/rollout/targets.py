@@ -28,10 +28,10 @@ def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int |
     hosts = {one.group: one.hosts or groups.get(one.group, ()) for one in plan.limits.groups}
     missing = [name for name, members in hosts.items() if not members]
     if missing:
-        found = f"found none of {', '.join(missing)}"
+        found = f"{', '.join(missing)}"
         raise UserError(
-            f"expected the groups of the plan's limits in the inventory, {found}; take the"
-            " inventory that the plan was made for, or plan again"
+            f"the inventory lacks groups of the plan's limits: {found}; take the inventory that the"
+            " plan was made for, or plan again"
         )
     canaries = frozenset(host for wave in plan.waves if wave.is_canary for host in wave.hosts)
     limited = [

@@ -45,12 +45,12 @@ def hosts_to_undo(
     ]
     if held and not standing.closed:
         found = (
-            f"{shortened(fold_hosts(held), LONGEST_LIST)} still locked or drained by it, and"
+            f"it still has {shortened(fold_hosts(held), LONGEST_LIST)} locked or drained, and"
             " unchanged"
         )
         raise UserError(
-            f"expected a rollout that has ended, found {found}; nothing is undone; first: unhang"
-            f" remediate --end {shlex.quote(plan.run.id)}"
+            f"the rollout has not ended: {found}; nothing is undone; first: unhang remediate --end"
+            f" {shlex.quote(plan.run.id)}"
         )
     wanted = [host for host in planned if host not in why_not and (asked is None or host in asked)]
     refused = {
@@ -63,8 +63,8 @@ def hosts_to_undo(
             f"{host} {why}" for host, why in list(refused.items())[:8]
         ) or _folded_reasons(why_not)
         raise UserError(
-            f"expected nodes that the rollout of run {plan.run.id} has changed, found:"
-            f" {found or 'none'}; nothing is undone there"
+            f"the rollout of run {plan.run.id} cannot be undone on these nodes: {found or 'none'};"
+            " nothing is undone there"
         )
     return wanted
 

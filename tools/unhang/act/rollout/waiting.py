@@ -53,7 +53,7 @@ def parse_time(given: str, option: str) -> int:
     """Seconds of 90s, 30m, 12h or 3d. option: named in the error. Raises UserError."""
     found = re.fullmatch(r"(\d{1,6})([smhd])", given.strip())
     if not found:
-        raise UserError(f"{option}: expected a time such as 30m, 12h or 3d, found {given!r}")
+        raise UserError(f"{option} takes a time such as 30m, 12h or 3d, not {given!r}")
     return int(found[1]) * UNITS_S[found[2]]
 
 

@@ -84,8 +84,8 @@ def _refuse_unknown(asked: Iterable[str], there: Iterable[str]) -> None:
         )
         if not any(_selects(one, fact) for fact in there) and not any(of_schema):
             raise UserError(
-                f"--fact: expected a fact that is compared, found {one!r}{nearest(one, known)};"
-                " `unhang explain SECTION` lists those of a section"
+                f"--fact {one!r} is not a fact that is compared{nearest(one, known)}; `unhang"
+                " explain SECTION` lists those of a section"
             )
 
 
@@ -138,8 +138,7 @@ def _variables(side: Side, launch: str) -> dict[str, Values]:
         effective = json.loads(text).get("effective")
         if effective is None or launch not in effective:
             raise UserError(
-                f"{side.name}: expected the settings of jobs that come by {launch}, found them not"
-                " read"
+                f"{side.name} has no settings of jobs that come by {launch}: they were not read"
             )
         for name, value in (effective[launch] or {}).items():
             found.setdefault(name, {}).setdefault(UNREAD if value is None else value, []).extend(

@@ -73,11 +73,11 @@ def _of_file(path: Path) -> Side:
         document: Any = msgspec.json.decode(data, type=_document_type())
     except (ValueError, RecursionError) as problem:
         raise UserError(
-            f"{path}: expected a document of unhang collect, found: {visible(str(problem), 300)}"
+            f"{path} is not a document of unhang collect: {visible(str(problem), 300)}"
         ) from None
     sections = document.sections if document.facts is None else document.facts.sections
     if sections is None:
-        raise UserError(f"{path}: expected a document of unhang collect with sections, found none")
+        raise UserError(f"{path} is a document of unhang collect without sections")
     return _side(str(path), [_Node(document.host or path.stem, frozenset(), _texts(sections, {}))])
 
 
@@ -88,8 +88,7 @@ def _environment(path: Path, data: bytes) -> dict[str, str]:
     assignments = parse_environ(lines)
     if not assignments:
         raise UserError(
-            f"{path}: expected what `env` prints (NAME=VALUE) or a document of unhang collect,"
-            " found neither"
+            f"{path} is neither what `env` prints (NAME=VALUE) nor a document of unhang collect"
         )
     return {
         row.name: row.value for row in allowed_assignments(assignments) if row.value is not None
@@ -128,8 +127,8 @@ def _part(nodes: list[_Node], part: str) -> list[_Node]:
         )
         hint = f"did you mean {near[0]}? " if near else ""
         raise UserError(
-            "expected a file, a run, or a group or node of the run, found"
-            f" {visible(missing[0], 200)!r}; {hint}{visible(there, 600)}"
+            f"{visible(missing[0], 200)!r} is neither a file nor a run, nor a group or node of the"
+            f" run; {hint}{visible(there, 600)}"
         )
     return [node for node in nodes if any(fnmatch.fnmatchcase(node.host, one) for one in patterns)]
 
@@ -144,8 +143,7 @@ def _side(name: str, nodes: Iterable[_Node]) -> Side:
             contents.setdefault(section, {}).setdefault(text, []).append(node.host)
     if not read:
         raise UserError(
-            f"{visible(name, 200)}: expected nodes that were read, found none"
-            f" ({visible(fold_hosts(unread), 300)})"
+            f"no node of {visible(name, 200)} was read ({visible(fold_hosts(unread), 300)})"
         )
     return Side(
         name, tuple(sorted(read, key=natural)), tuple(sorted(unread, key=natural)), contents

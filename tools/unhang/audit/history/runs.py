@@ -136,7 +136,6 @@ def moment_of(since: str, now: datetime.datetime, option: str = "--since") -> da
         found = datetime.datetime.fromisoformat(since)
     except ValueError:
         raise UserError(
-            f"{option}: expected yesterday, 12h, 3d, 2w, or a day such as 2026-11-20, found"
-            f" {since!r}"
+            f"{option} takes yesterday, 12h, 3d, 2w, or a day such as 2026-11-20, not {since!r}"
         ) from None
     return found.astimezone(datetime.UTC) if found.tzinfo else found.replace(tzinfo=datetime.UTC)

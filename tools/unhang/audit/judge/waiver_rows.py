@@ -36,11 +36,11 @@ def waiver_rows(findings: Mapping[str, Any], wish: Wish, today: str) -> list[dic
     having = {host for one in failed if one["rule"] == wish.rule for host in hosts_of(one)}
     if not having:
         near = nearest(wish.rule, sorted({one["rule"] for one in failed}))
-        raise UserError(f"expected a finding of {wish.rule} in the run, found none{near}")
+        raise UserError(f"the run has no finding of {wish.rule}{near}")
     hosts = having if wish.hosts is None else set(wish.hosts)
     if without := hosts - having:
         shown = shortened(fold_hosts(without), 120)
-        raise UserError(f"--host: expected nodes with {wish.rule}, found {shown} without it")
+        raise UserError(f"--host names {shown}, without a finding of {wish.rule}")
     rows = [
         _row(rule, among, parts, wish)
         for rule, found in _by_rule(findings, wish.rule, hosts).items()
@@ -53,11 +53,11 @@ def waiver_rows(findings: Mapping[str, Any], wish: Wish, today: str) -> list[dic
 
 def _check(wish: Wish, today: str) -> None:
     if wish.until < today:
-        raise UserError(f"--until: expected {today} or a later day, found {wish.until}")
+        raise UserError(f"--until must be {today} or a later day, and is {wish.until}")
     for name, text in (("--reason", wish.reason), ("--by", wish.by)):
         if not text.strip() or not text.isprintable() or any(one in text for one in TEMPLATES):
             raise UserError(
-                f"{name}: expected a line of text without templates of Ansible, found {text!r}"
+                f"{name} must be a line of text without templates of Ansible, and is {text!r}"
             )
 
 
@@ -97,7 +97,7 @@ def _row(rule: str, hosts: Collection[str], parts: tuple[str, ...], wish: Wish) 
     named = [folded] if set(expand_limit(folded)) == set(hosts) else sorted(hosts)
     if any(one in name for one in TEMPLATES for name in (*named, *parts)):
         raise UserError(
-            f"expected names of hosts and parts, found a template of Ansible in {folded!r}"
+            f"names of hosts and parts must be without templates of Ansible, and {folded!r} has one"
         )
     return {
         "rule": rule,

@@ -32,10 +32,10 @@ def with_waivers(text: str, rows: Sequence[Row], name: str) -> str:
     try:
         content, places = parse_yaml(text.encode(), name)
     except YamlFault as problem:
-        raise UserError(f"expected a policy that can be read, found: {problem}") from None
+        raise UserError(f"the policy cannot be read: {problem}") from None
     policy = content.get(VARIABLE) if isinstance(content, dict) else None
     if not isinstance(policy, dict) or not policy:
-        raise UserError(f"{name}: expected {VARIABLE} with keys of a policy, found none")
+        raise UserError(f"{name} has no {VARIABLE} with keys of a policy")
     known = policy.get("waivers")
     new = [row for row in rows if row not in (known or [])]
     if not new:
@@ -54,7 +54,9 @@ def with_waivers(text: str, rows: Sequence[Row], name: str) -> str:
     except YamlFault:
         is_as_meant = False
     if not is_as_meant:
-        raise UserError(f"{name}: expected one key or list item a line, found another form of YAML")
+        raise UserError(
+            f"{name} must have one key or list item a line, and has another form of YAML"
+        )
     return made
 
 
@@ -64,8 +66,7 @@ def _room(lines: Sequence[str], key: Place, first: Place, name: str) -> tuple[in
     line = lines[key.line - 1].rstrip("\r\n")
     if "\r" in "".join(lines) or first.line <= key.line or not _ONLY_KEY.fullmatch(line):
         raise UserError(
-            f"{name}:{key.line}: expected a key alone in its line, with its values below, found"
-            " another form of YAML"
+            f"{name}:{key.line}: a key must be alone in its line, with its values below"
         )
     begun = lines[first.line - 1]
     return key.line, len(begun) - len(begun.lstrip(" "))

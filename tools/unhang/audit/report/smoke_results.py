@@ -83,7 +83,7 @@ def read_smoke_tests(run_dir: Path, named: Sequence[Path] = ()) -> SmokeTests:
             results.append(msgspec.json.decode(read_bounded(path, LARGEST_BYTES), type=SmokeResult))
         except (OSError, NotStrict, ValueError, RecursionError) as problem:
             faults.append(
-                f"{visible(str(path), 200)}: expected a result of the smoke test, found:"
+                f"{visible(str(path), 200)} is not a result of the smoke test:"
                 f" {visible(str(problem), 160)}"
             )
     results += _of_the_gate(
@@ -99,9 +99,7 @@ def _of_the_gate(
     try:
         smoke = read_gate_smoke(run_dir) or GateSmoke()
     except ValueError as problem:
-        faults.append(
-            f"{GATE}: expected the outcome of the gate, found: {visible(str(problem), 160)}"
-        )
+        faults.append(f"{GATE} is not the outcome of the gate: {visible(str(problem), 160)}")
         return []
     given = [
         one

@@ -148,7 +148,7 @@ def _examples(file: CatalogueFile, place: int, rule: Rule) -> Iterator[str]:
 
 def _fragment_fault(fragment: Any, scope: str) -> str | None:
     if not isinstance(fragment, dict):
-        return "expected a map of sections" + (
+        return "this must be a map of sections" + (
             "" if scope == "node" else ", or a list of such maps"
         )
     try:

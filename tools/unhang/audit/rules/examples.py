@@ -35,7 +35,10 @@ class Shortfall:
     found: str
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.example}: expected {self.expected}, found {self.found}"
+        return (
+            f"{self.rule}: {self.example}: the rule must give {self.expected}, and gives"
+            f" {self.found}"
+        )
 
 
 def catalogue_view(

@@ -38,13 +38,16 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
     view = view_of(catalogue)
     yield from _text_faults(rule, view)
     if rule.scope == "node" and verdict_of(rule, {}, view) == "fail":
-        yield "when: expected no finding on a node of which nothing is known, found one"
+        yield "when: there is a finding on a node of which nothing is known, and there must be none"
     if (
         rule.scope == "node"
         and rule.reads_facts
         and (found := verdict_of(rule, {"run_status": "ok"}, view)) not in ("unknown", "skip")
     ):
-        yield f"when: expected no decision on a node of which nothing was read, found {found}"
+        yield (
+            f"when: there is a decision on a node of which nothing was read, {found}, and there"
+            " must be none"
+        )
     rows = {one.id: one.row for one in catalogue.rules}
     # A rule that is itself at fault is not there: its own fault is told.
     for other in sorted(explained_by(rows, rule.id) & rows.keys()):
@@ -52,19 +55,13 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
             rule.scope != "node" and rows[other]["scope"] != rule.scope
         ):
             yield (
-                f"explains: expected rules of scope {rule.scope}, found {other} of scope"
-                f" {rows[other]['scope']}"
+                f"explains: {other} is of scope {rows[other]['scope']}, and only rules of scope"
+                f" {rule.scope} may be named"
             )
     for other in clashing_rules(rule, catalogue.rules, view):
-        yield (
-            f"remedy.policy: expected what {other} can go along with, because both fire on one"
-            " node, found a contradiction"
-        )
+        yield f"remedy.policy: this contradicts {other}, and both fire on one node"
     if _advises_ended_branch(rule, catalogue):
-        yield (
-            "remedy.policy.driver.version: expected a branch that has fixes, found one that has"
-            " ended"
-        )
+        yield "remedy.policy.driver.version: the branch has ended, and gets no fixes"
     yield from _vote_faults(rule, view)
 
 
@@ -105,8 +102,8 @@ def _text_faults(rule: Rule, view: CatalogueView) -> Iterator[str]:
         for field, text in _texts(rule, example, view):
             if _GAP.search(text) or _TWICE.search(text):
                 yield (
-                    f"{field}: expected each value that it quotes in match[{place}], and no word"
-                    f" twice, found {text!r}"
+                    f"{field}: in match[{place}] the text lacks a value that it quotes, or has a"
+                    f" word twice: {text!r}"
                 )
 
 
@@ -141,20 +138,20 @@ def _vote_faults(rule: Rule, view: CatalogueView) -> Iterator[str]:
     ).get("found", "")
     if half.verdict != "fail" or blamed:
         yield (
-            "examples.match[0]: expected a finding without a majority on two nodes that differ,"
-            " found another answer"
+            "examples.match[0]: there must be a finding without a majority on two nodes that"
+            " differ, and there is another answer"
         )
     # whose values must each be their own share one, all of them
     if most.hosts != (("node1", "node2", "node3") if rule.row.get("each_own") else ("node3",)):
         yield (
-            "examples.match[0]: expected that of three nodes the one that differs is named, found"
+            "examples.match[0]: of three nodes the one that differs must be named, and named is:"
             f" {', '.join(most.hosts) or 'none'}"
         )
     for text in (
         (one.texts or {}).get(field, "") for one in (half, most) for field in ("expected", "found")
     ):
         if "not known" in text:
-            yield f"found: expected each value that it quotes, found {text!r}"
+            yield f"found: the text lacks a value that it quotes: {text!r}"
 
 
 def _first_finding(rule: Rule, votes: tuple[list[Any], ...], view: CatalogueView) -> GroupJudged:

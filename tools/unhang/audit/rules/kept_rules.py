@@ -133,7 +133,7 @@ def _packed(value: Any, kinds: dict[str, int]) -> Any:
     if isinstance(value, list):
         return [_LIST, *(_packed(one, kinds) for one in value)]
     assert value is None or isinstance(value, (str, int, float)), (
-        f"expected what JSON can hold in a syntax tree, found {value!r}"
+        f"{value!r} cannot be in a syntax tree, which JSON must be able to hold"
     )
     return value
 

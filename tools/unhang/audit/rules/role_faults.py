@@ -19,15 +19,12 @@ def role_faults(remedy: Mapping[str, Any]) -> Iterator[str]:
         return
     known = role_names()
     if role not in known:
-        yield f"remedy.role: expected one of {', '.join(known)}, found {role}{nearest(role, known)}"
+        yield f"remedy.role: {role}{nearest(role, known)} is not one of {', '.join(known)}"
         return
     for section, fields in (remedy.get("policy") or {}).items():
         for key in fields:
             if not all(re.search(rf"\b{word}\b", _text_of(role)) for word in (section, key)):
-                yield (
-                    f"remedy.policy: expected a key that the role {role} reads, found"
-                    f" {section}.{key}"
-                )
+                yield f"remedy.policy: the role {role} does not read {section}.{key}"
 
 
 @cache

@@ -51,20 +51,17 @@ def row_faults(rule: Rule) -> Iterator[str]:
     for name in ("for_each", "applies", "when", "compare", "within"):
         source = str(rule.row.get(name, ""))
         if BY_A_PART_OF_THE_NAME.search(source) and "policy." not in source:
-            yield f"{name}: expected a model that tables.gpu_models names, found a part of its name"
+            yield (
+                f"{name}: a part of a model's name is compared, and not a model that"
+                " tables.gpu_models names"
+            )
     examples = rule.row["examples"]
     for place, miss in enumerate(examples["near_miss"]):
         if not any(_sections(miss) & _sections(match) for match in examples["match"]):
-            yield (
-                f"examples.near_miss[{place}]: expected facts that a match has too, found others,"
-                " which proves nothing"
-            )
+            yield f"examples.near_miss[{place}]: no match has these facts, so it proves nothing"
     if rule.decision_reads and len(fewest := fewest_changes(rule)) != 1:
         named = ", ".join(sorted(".".join(path) for path in fewest)) or "none that decides"
-        yield (
-            "examples.near_miss: expected one that differs from a match in one deciding fact,"
-            f" found {named}"
-        )
+        yield f"examples.near_miss: none differs from a match in one deciding fact alone: {named}"
 
 
 def _cost_faults(rule: Rule) -> Iterator[str]:
@@ -73,20 +70,17 @@ def _cost_faults(rule: Rule) -> Iterator[str]:
     if of_table or rule.severity == "info":
         if costs is not None:
             yield (
-                "costs: expected none, because"
+                "costs must be absent, because"
                 f" {'each row of the table has its severity' if of_table else 'info costs a job nothing'},"  # noqa: E501
-                f" found {costs}"
+                f" and is {costs}"
             )
     elif costs is None or COSTS[costs][0] != rule.severity:
         fitting = " or ".join(
             repr(cost) for cost, (severity, _) in COSTS.items() if severity == rule.severity
         )
-        yield f"costs: expected what makes it {rule.severity}, {fitting}, found {costs or 'none'}"
+        yield f"costs must be what makes it {rule.severity}, {fitting}, and is {costs or 'none'}"
     if rule.severity == "info" and "drain" in str(rule.row["remedy"].get("person")):
-        yield (
-            "remedy.person: expected no drain for an info, which takes no node out of service,"
-            " found one"
-        )
+        yield "remedy.person: an info takes no node out of service, and this drains it"
 
 
 def _sections(example: Any) -> set[str]:

@@ -161,8 +161,8 @@ def _severity_of(
     if "." not in source and " " not in source:
         raise RuleError(
             "severity",
-            f"found {source!r}{nearest(source, SEVERITIES)}; allowed are {', '.join(SEVERITIES)},"
-            " a column of a table, or one of two by a condition",
+            f"{source!r}{nearest(source, SEVERITIES)} is not allowed; allowed are"
+            f" {', '.join(SEVERITIES)}, a column of a table, or one of two by a condition",
         )
     found = _compiled(row, "severity", names)
     base = _base(found.tree())
@@ -180,8 +180,8 @@ def _severity_of(
     ):
         raise RuleError(
             "severity",
-            f"expected {', '.join(SEVERITIES)}, a column of a table whose values are such, or one"
-            f" of two by a condition, found {source}",
+            f"{source} is neither one of {', '.join(SEVERITIES)}, nor a column of a table whose"
+            " values are such, nor one of two by a condition",
         )
     return found
 

@@ -168,7 +168,7 @@ def _work(
                 "\n".join(
                     [
                         *catalogue.faults[:SHOWN_FAULTS],
-                        "expected rules, found none that can be used",
+                        "there are no rules that can be used",
                     ]
                 )
             )

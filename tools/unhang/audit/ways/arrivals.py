@@ -84,7 +84,7 @@ def _write(
     host = _host_of(arrival, meant)
     if host is None or (arrival.node is None and host in arrived.hosts):
         known = (
-            f"expected a host of the inventory, found {clean(arrival.node['host'], 80)}"
+            f"{clean(arrival.node['host'], 80)} is not a host of the inventory"
             if arrival.node
             else arrival.fault
         )
@@ -103,7 +103,7 @@ def _write(
             [],
             {},
             "invalid",
-            f"expected the answer of {clean(host, 80)}, found that of {clean(other, 80)}",
+            f"this is the answer of {clean(other, 80)}, not of {clean(host, 80)}",
             None,
         )
     given = Meant(node["groups"], node["policy"]) if meant is None else meant[host]

@@ -29,16 +29,11 @@ def check_source(named: str) -> None:
     """Raises UserError for what cannot hold documents."""
     path = Path(named)
     kind = irregular(path) or (
-        "none"
-        if not path.exists()
-        else "one that may not be read"
-        if not os.access(path, os.R_OK)
-        else ""
+        "missing" if not path.exists() else "not readable" if not os.access(path, os.R_OK) else ""
     )
     if named != STDIN and kind:
         raise UserError(
-            f"expected a folder, a tar, a file of documents or - at {visible(named, 200)}, found"
-            f" {kind}"
+            f"{visible(named, 200)} is {kind}, not a folder, a tar, a file of documents or -"
         )
 
 

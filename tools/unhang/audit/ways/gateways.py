@@ -56,7 +56,7 @@ def routes_of(place: Path, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
         if "root node" in str(problem):
             return {}
         raise UserError(
-            f"expected a topology of ClusterShell at {place}, found: {visible(str(problem), 200)}"
+            f"{place} is not a topology of ClusterShell: {visible(str(problem), 200)}"
         ) from None
     found = {node: way for group in tree.root.children() for node, way in _below(group, ())}
     return {name: found[name] for name in names if found.get(name)}

@@ -36,16 +36,16 @@ def nodes_of(job: str, partitions: Sequence[str]) -> list[str]:
         names = [node.name for node in _nodes().values() if {*partitions} & {*_partitions(node)}]
         if not names:
             raise UserError(
-                f"--slurm-partition {clean(', '.join(partitions), 120)}: expected a partition with"
-                " nodes, found none; sinfo lists them"
+                f"--slurm-partition {clean(', '.join(partitions), 120)} has no nodes; sinfo lists"
+                " the partitions"
             )
         return names
     if not JOB.fullmatch(job):
-        raise UserError(f"--slurm-job: expected the number of a job, found {clean(job, 60)!r}")
+        raise UserError(f"--slurm-job takes the number of a job, not {clean(job, 60)!r}")
     argv = ["squeue", "--noheader", f"--jobs={job}", "--states=RUNNING", "--format=%N"]
     words = slurm_output(argv, ASKED_S).split()
     if not words:
-        raise UserError(f"--slurm-job {job}: expected a job that runs, found none")
+        raise UserError(f"--slurm-job {job} does not run")
     return list(dict.fromkeys(name for word in words for name in expand_limit(word)))
 
 

@@ -122,7 +122,8 @@ def reach_of(host: InventoryHost, given: Mapping[str, str]) -> SshReach:
         options = inventory.options_of({}, host.values, policy, lambda value: value)
     except ValueError as problem:
         raise UserError(
-            f"{host.name}: expected numbers of seconds and arguments of ssh, found: {problem}"
+            f"{host.name} has settings of ssh that are no numbers of seconds or arguments:"
+            f" {problem}"
         ) from None
     argv = [str(first("ansible_ssh_executable") or "ssh"), "-T", "-o", "BatchMode=yes", *own]
     argv += ["-p", str(port)] if port else []

@@ -25,7 +25,9 @@ import hashlib, os, pwd, stat, sys
 print("{BEGUN_LINE}", flush=True)
 name, how, uid = sys.argv[1], sys.argv[2], os.geteuid()
 home = pwd.getpwuid(uid).pw_dir
-asked = "expected %s to be a folder that only its user can write, found another; correct its owner and mode"
+asked = (
+    "%s must be a folder that only its user can write, and is another; correct its owner and mode"
+)
 def is_own(place):
     found = os.lstat(place)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
@@ -66,7 +68,7 @@ try:
     if not there:
         data = sys.stdin.buffer.read(1 << 26)
         if not fits(data):
-            sys.exit("expected the collector " + name[:12] + ", found other bytes; it was not started")
+            sys.exit("the bytes are not those of the collector " + name[:12] + "; it was not started")
         for old in os.listdir(folder):
             if old.startswith("collect-") and old != os.path.basename(path):
                 try:

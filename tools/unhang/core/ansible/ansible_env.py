@@ -119,6 +119,6 @@ def ansible_program(name: str) -> str:
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
         raise UserError(
-            f"expected {name} beside {sys.executable}, found none; next: {install_line('fleet')}"
+            f"{name} is not installed beside {sys.executable}; next: {install_line('fleet')}"
         )
     return found

@@ -31,19 +31,19 @@ def read_answer(stdout: str) -> NodeAnswer:
     if len(stdout) > ANSWER_LIMIT_CHARS:
         return _invalid(
             stdout,
-            f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(stdout)}",
+            f"the answer has {len(stdout)} characters, more than {ANSWER_LIMIT_CHARS}",
         )
     line = _last_object(stdout)
     if line is None:
         return _invalid(
             stdout,
-            "expected one JSON object, found "
+            "the answer is not one JSON object, but "
             + (f"{clean(stdout, 120)!r}" if stdout.strip() else "nothing"),
         )
     try:
         envelope = parse_strictly(line, half_characters=True)
     except ValueError as problem:
-        return _invalid(stdout, f"expected one JSON object, found what is none: {problem}")
+        return _invalid(stdout, f"the answer is not one JSON object: {problem}")
     if envelope.get("failed"):
         return NodeAnswer(
             "failed", message=clean(envelope.get("msg") or "the module failed without a reason")
@@ -64,15 +64,13 @@ def read_facts(facts: Any, raw: str) -> NodeAnswer:
     """facts: a facts document, or its JSON text; raw: the part to keep if it is neither."""
     if len(raw) > ANSWER_LIMIT_CHARS:
         return _invalid(
-            raw, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(raw)}"
+            raw, f"the answer has {len(raw)} characters, more than {ANSWER_LIMIT_CHARS}"
         )
     if isinstance(facts, str):
         try:
             facts = parse_strictly(facts, half_characters=True)
         except ValueError as problem:
-            return _invalid(
-                raw, f"expected a JSON document in node_facts, found what is none: {problem}"
-            )
+            return _invalid(raw, f"node_facts is not a JSON document: {problem}")
     fault = what_is_wrong(facts)
     return _invalid(raw, fault) if fault else NodeAnswer("ok", facts=facts)
 

@@ -105,10 +105,9 @@ def refusals(by_host: Mapping[str, Sequence[GroupPolicy]]) -> list[str]:
         if rivals := rivals_of(policies):
             found.setdefault(tuple(rivals), []).append(host)
     return [
-        f"expected one group that gives {_nodes(hosts)} unhang_policy, found {' and '.join(rivals)}"
-        " at one level, neither of them a child of the other: Ansible would take one whole by the"
-        " alphabet. Make one the other's child, set ansible_group_priority, or give them one"
-        " unhang_policy"
+        f"no one group gives {_nodes(hosts)} unhang_policy: {' and '.join(rivals)} do at one level,"
+        " neither of them a child of the other: Ansible would take one whole by the alphabet. Make"
+        " one the other's child, set ansible_group_priority, or give them one unhang_policy"
         for rivals, hosts in sorted(found.items())
     ]
 

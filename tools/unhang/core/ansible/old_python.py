@@ -61,7 +61,7 @@ def without_answer(stdout: str, stderr: str, interpreter: str, otherwise: str) -
     """Of a collector that printed no document. otherwise: why, if standard error says nothing."""
     if is_missing(stdout, stderr, interpreter):
         why = (
-            f"expected Python at {interpreter}, found none on the node; install python3 or set"
+            f"the node has no Python at {interpreter}; install python3 or set"
             " ansible_python_interpreter"
         )
     else:

@@ -25,14 +25,14 @@ def own_folder(folder: Path) -> Path:
         state = place.lstat()
         if state.st_uid not in (0, os.geteuid()):
             raise UserError(
-                f"expected {place} to belong to root or to you, for {folder}; found that it belongs"
-                f" to user {state.st_uid}; {_OWN_CACHE}"
+                f"{place} belongs to user {state.st_uid}, and for {folder} it must belong to root"
+                f" or to you; {_OWN_CACHE}"
             )
         open_to_all = state.st_mode & stat.S_IWOTH and not stat.S_ISLNK(state.st_mode)
         if open_to_all and (place == absolute or not state.st_mode & stat.S_ISVTX):
             raise UserError(
-                f"expected {place} to be closed to others, for {folder}; found that everybody can"
-                f" write to it; {_OWN_CACHE}"
+                f"everybody can write to {place}, and for {folder} it must be closed to others;"
+                f" {_OWN_CACHE}"
             )
     return folder
 
@@ -42,9 +42,7 @@ def link_pynvml(project: Path) -> Path:
     controller's own nvidia-ml-py. Raises UserError."""
     found = importlib.util.find_spec("pynvml")
     if found is None or not found.origin:
-        raise UserError(
-            f"expected the Python package nvidia-ml-py, found none; next: {install_line()}"
-        )
+        raise UserError(f"the Python package nvidia-ml-py is not installed; next: {install_line()}")
     link = links_folder(project) / "pynvml.py"
     beside = link.with_name(f".pynvml-{os.getpid()}.py")
     try:

@@ -54,7 +54,7 @@ def limit_arguments(limit: str | None) -> Iterator[list[str]]:
         return
     if limit.startswith("@"):
         if kind := irregular(Path(limit[1:])):
-            raise UserError(f"--limit: expected a file of hosts at {limit[1:]}, found {kind}")
+            raise UserError(f"--limit names {limit[1:]}, which is {kind}, not a file of hosts")
         yield ["--limit", limit]
         return
     patterns = expand_limit(limit)
@@ -166,33 +166,31 @@ def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) 
     if unmatched := UNMATCHED.search(held):
         where = ", ".join(inventories or ["inventory/local"])
         return (
-            f"expected hosts in {where}, found none that {unmatched[1].strip()[:200]} names; list"
-            f" them with: {listing.format(where)}"
+            f"{where} has hosts, but none that {unmatched[1].strip()[:200]} names; list them with:"
+            f" {listing.format(where)}"
         )
     if any(
-        "no hosts to target" in reason or "found none; check the inventory" in reason
+        "no hosts to target" in reason or "no hosts to audit; check the inventory" in reason
         for reason in reasons
     ):
         where = ", ".join(inventories or ["inventory/local"])
         if fault := INVENTORY_FAULT.search(held):
             return (
-                f"expected an inventory in {where}, found YAML that cannot be read at"
-                f" {fault['where']}: {fault['what'][:300]}"
+                f"the inventory {where} is YAML that cannot be read at {fault['where']}:"
+                f" {fault['what'][:300]}"
             )
         if unread := INVENTORY_NOT_READ.search(held):
             what = unread["what"].removeprefix("Failed to parse inventory: ")[:300]
-            found = f"found one that Ansible's {unread['plugin']} reader refuses: {what}"
-            return f"expected an inventory in {where}, {found}; see: {listing.format(where)}"
+            found = f"Ansible's {unread['plugin']} reader refuses it: {what}"
+            return f"the inventory {where} cannot be read: {found}; see: {listing.format(where)}"
         if limit and not inventories:
             again = f"{project.program_as_typed()} audit -i INVENTORY --limit {shlex.quote(limit)}"
             return (
-                f"expected --inventory for {limit}, found none: without it this machine alone is"
-                f" read; next: {again}"
+                f"--inventory is missing, and without it this machine alone is read, not {limit};"
+                f" next: {again}"
             )
         among = f" that --limit {limit} matches" if limit else ""
-        return (
-            f"expected hosts in {where}{among}, found none; list them with: {listing.format(where)}"
-        )
+        return f"{where} has no hosts{among}; list them with: {listing.format(where)}"
     return (
         reasons[-1]
         if reasons

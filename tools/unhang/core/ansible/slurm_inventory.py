@@ -59,8 +59,8 @@ def _nodes(command: Sequence[str], timeout_s: float) -> list[SlurmNode]:
     nodes = parse_nodes(slurm_output([*command, "-o", "show", "nodes"], timeout_s))
     if not command[-1].endswith("scontrol"):
         raise UserError(
-            "command: expected one that ends in scontrol, with a sinfo beside it that this Slurm"
-            f" without JSON needs, found {command[-1]}"
+            "the command must end in scontrol, with a sinfo beside it that this Slurm without JSON"
+            f" needs, and ends in {command[-1]}"
         )
     sinfo = [
         *command[:-1],
@@ -80,8 +80,8 @@ def _nodes(command: Sequence[str], timeout_s: float) -> list[SlurmNode]:
             [*command, "-o", "show", "node", name], timeout_s, f"NodeName={name} "
         ).startswith(f"NodeName={name} "):
             raise UserError(
-                f"expected nodes that Slurm knows, found {name}, which only a text of a node"
-                " claims: look for a line break in a Reason or Comment"
+                f"Slurm does not know the node {name}, which only a text of a node claims: look for"
+                " a line break in a Reason or Comment"
             )
     return nodes
 
@@ -98,23 +98,21 @@ def slurm_output(argv: Sequence[str], timeout_s: float, expected: str = "") -> s
             limit_bytes=MOST_BYTES,
         )
     except OSError as problem:
-        raise UserError(f"expected to run {argv[0]}: {problem.strerror or problem}") from None
+        raise UserError(f"{argv[0]} cannot be run: {problem.strerror or problem}") from None
     if result.is_missing:
         raise UserError(
-            f"expected Slurm's scontrol, found no {argv[0]} here; `command` in the inventory file"
+            f"Slurm's scontrol is not here: there is no {argv[0]}; `command` in the inventory file"
             " may be [ssh, HOST, scontrol]"
         )
     if result.timed_out:
         raise UserError(
-            f"expected an answer of {' '.join(argv)} within {timeout_s:g} s, found none: is"
-            " slurmctld running?"
+            f"{' '.join(argv)} did not answer within {timeout_s:g} s: is slurmctld running?"
         )
     if result.code and expected:
         return ""
     if result.code or result.is_cut:
         raise UserError(
-            f"expected an answer of {' '.join(argv)}, found"
-            f" {'one beyond the limit' if result.is_cut else f'code {result.code}: {result.last_words}'}"  # noqa: E501
+            f"{' '.join(argv)} failed: {'its answer is beyond the limit' if result.is_cut else f'code {result.code}: {result.last_words}'}"  # noqa: E501
         )
     return result.stdout
 
@@ -160,13 +158,11 @@ def check_names(names: Sequence[str]) -> None:
     if wrong:
         shown = ", ".join(repr(name[:60]) for name in wrong[:5])
         raise UserError(
-            f"expected node names of letters, digits, '.', '_' and '-', found {shown} in Slurm"
-            f" ({len(wrong)} in all)"
+            f"node names in Slurm consist of letters, digits, '.', '_' and '-', and {shown} does"
+            f" not ({len(wrong)} in all)"
         )
     if twice:
-        raise UserError(
-            f"expected each node of Slurm once, found {', '.join(twice[:5])} more often"
-        )
+        raise UserError(f"Slurm lists nodes more than once: {', '.join(twice[:5])}")
 
 
 def variables_of(node: SlurmNode, switch: str | None) -> dict[str, object]:

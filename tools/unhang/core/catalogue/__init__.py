@@ -25,9 +25,7 @@ def table(name: str) -> Table:
     or its file has a fault."""
     path = _files_by_table().get(name)
     if path is None:
-        raise UserError(
-            f"expected the table {name}, found none; unhang catalogue check has details"
-        )
+        raise UserError(f"there is no table {name}; unhang catalogue check has details")
     return _tables_of(path)[name]
 
 

@@ -26,8 +26,7 @@ def own_folders() -> list[Path]:
     rules, because judging without rules would find nothing."""
     if not folders_of("rules"):
         raise UserError(
-            "expected the rules of unhang, found none: this installation is damaged; install unhang"
-            " again"
+            "unhang's rules are missing: this installation is damaged; install unhang again"
         )
     return [folder for kind in OWN_FOLDERS for folder in folders_of(kind)]
 

@@ -98,7 +98,7 @@ def _value_fault(field: Mapping[str, Any], value: Any, check_version: CheckVersi
     kind = field["kind"]
     if kind in ("texts", "numbers"):
         if not isinstance(value, list):
-            return f"expected {_KINDS[kind]}, found {value!r}"[:200]
+            return f"this must be {_KINDS[kind]}, and is {value!r}"[:200]
         return next(
             (
                 fault
@@ -122,12 +122,14 @@ def _scalar_fault(
             if kind == "text" and isinstance(value, (int, float)) and not isinstance(value, bool)
             else ""
         )
-        return f"expected {_KINDS[kind]}, found {value!r}{hint}"[:200]
+        return f"this must be {_KINDS[kind]}, and is {value!r}{hint}"[:200]
     if "version" in field and (problem := check_version(value, field["version"])):
         return problem
     allowed = field.get("values")
     if allowed and isinstance(value, str) and value not in allowed:
-        return f"found {value!r}{nearest(value, allowed)}; allowed are {', '.join(allowed)}"
+        return (
+            f"{value!r}{nearest(value, allowed)} is not allowed; allowed are {', '.join(allowed)}"
+        )
     return None
 
 

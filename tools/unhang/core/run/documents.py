@@ -182,27 +182,27 @@ def _decode_head(data: bytes) -> dict[str, Any]:
 
 def _check_head(head: Any) -> dict[str, Any]:
     if not isinstance(head, dict):
-        raise InvalidNode(f"expected an object, found {type(head).__name__}")
+        raise InvalidNode(f"this must be an object, and is {type(head).__name__}")
     if missing := [key for key in ENVELOPE if key not in head]:
         raise InvalidNode(f"the key {missing[0]!r} is missing")
     if more := [key for key in head if key not in ENVELOPE]:
-        raise InvalidNode(f"unknown key {more[0][:80]!r}; allowed are {', '.join(ENVELOPE)}")
+        raise InvalidNode(f"the key {more[0][:80]!r} is unknown; allowed are {', '.join(ENVELOPE)}")
     if head["schema"] != "unhang/node/1":
-        raise InvalidNode(f"schema: expected 'unhang/node/1', found {str(head['schema'])[:80]!r}")
+        raise InvalidNode(f"schema must be 'unhang/node/1', and is {str(head['schema'])[:80]!r}")
     if head["status"] not in STATUSES:
         raise InvalidNode(
-            f"status: expected one of {', '.join(STATUSES)}, found {str(head['status'])[:80]!r}"
+            f"status must be one of {', '.join(STATUSES)}, and is {str(head['status'])[:80]!r}"
         )
     if not isinstance(head["host"], str) or not head["host"]:
-        raise InvalidNode("host: expected a text")
+        raise InvalidNode("host must be a text")
     if not isinstance(head["groups"], list) or not all(
         isinstance(group, str) for group in head["groups"]
     ):
-        raise InvalidNode("groups: expected a list of texts")
+        raise InvalidNode("groups must be a list of texts")
     if not isinstance(head["policy"], dict):
-        raise InvalidNode("policy: expected an object")
+        raise InvalidNode("policy must be an object")
     if not (head["message"] is None or isinstance(head["message"], str)):
-        raise InvalidNode("message: expected a text or null")
+        raise InvalidNode("message must be a text or null")
     return head
 
 

@@ -100,24 +100,21 @@ def read_findings(run_dir: Path, beside: Path | None = None, fields: Any = Any) 
     path = beside or run_dir / "findings.json"
     if not run_dir.is_dir():
         raise Unreadable(
-            f"expected a run folder at {run_dir}, found"
-            f" {'a file' if run_dir.exists() else 'nothing'}; make one with: unhang audit"
+            f"{run_dir} is {'a file, not a run folder' if run_dir.exists() else 'not there'}; make"
+            " one with: unhang audit"
         )
     if not path.is_file():
-        raise Unreadable(
-            f"expected what the judge found at {path}, found nothing; next: unhang judge {run_dir}"
-        )
+        raise Unreadable(f"what the judge found is not at {path}; next: unhang judge {run_dir}")
     found = read_json(path, fields) if fields is not Any else _read_shown(path)
     if not isinstance(found, dict) or found.get("schema") != "unhang/findings/1":
         schema = found.get("schema") if isinstance(found, dict) else type(found).__name__
         raise Unreadable(
-            f"expected schema unhang/findings/1 in {path}, found {visible(schema, 80)!r}; next:"
-            f" unhang judge {run_dir}"
+            f"{path} is of schema {visible(schema, 80)!r}, not of unhang/findings/1; next: unhang"
+            f" judge {run_dir}"
         )
     if "causes" not in found:
         raise Unreadable(
-            f"expected causes in {path}, found none: an older unhang judged this run; next: unhang"
-            f" judge {run_dir}"
+            f"{path} has no causes: an older unhang judged this run; next: unhang judge {run_dir}"
         )
     _check_shape(found, _Shown if fields is Any else _Planned, path, run_dir)
     return found
@@ -154,8 +151,8 @@ def _check_shape(found: dict[str, Any], kind: type, path: Path, run_dir: Path) -
         msgspec.convert(found, _Findings[kind])  # type: ignore[valid-type]
     except msgspec.ValidationError as problem:
         raise Unreadable(
-            f"expected what the judge writes in {path}, found: {visible(str(problem), 200)}; next:"
-            f" unhang judge {run_dir}"
+            f"{path} is not what the judge writes: {visible(str(problem), 200)}; next: unhang judge"
+            f" {run_dir}"
         ) from None
 
 
@@ -198,4 +195,4 @@ def _unreadable(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RecursionError) as error:
-        raise Unreadable(f"expected JSON in {path}, found: {visible(str(error), 200)}") from None
+        raise Unreadable(f"{path} is not JSON: {visible(str(error), 200)}") from None

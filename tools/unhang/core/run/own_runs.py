@@ -54,9 +54,9 @@ def own_inventories(folder: Path) -> list[str]:
     if named and not is_own(folder):
         found = visible(", ".join(named), LONGEST_SHOWN)
         raise UserError(
-            f"{folder}: expected a run that you made here with unhang audit, found one that names"
-            f" the inventory {found} and may be somebody else's; an inventory can be a program:"
-            " look at it, and give it as --inventory"
+            f"{folder} is not a run that you made here with unhang audit: it names the inventory"
+            f" {found} and may be somebody else's; an inventory can be a program: look at it, and"
+            " give it as --inventory"
         )
     return named
 

@@ -40,12 +40,12 @@ def open_private(path: Path, flags: int) -> int:
         found, user = os.fstat(handle), os.geteuid()
         if found.st_nlink != 1:
             raise UserError(
-                f"expected {path} to be a file under this name alone, found one with"
-                f" {found.st_nlink} names; {NEXT}"
+                f"{path} has {found.st_nlink} names, and must be a file under this name alone;"
+                f" {NEXT}"
             )
         if user not in (0, found.st_uid) and found.st_uid:
             raise UserError(
-                f"expected {path} to belong to user {user} or to root, found user {found.st_uid};"
+                f"{path} belongs to user {found.st_uid}, and must belong to user {user} or to root;"
                 f" {NEXT}"
             )
         if os.environ.get(GROUP_ENV) and found.st_uid == user:
@@ -66,7 +66,7 @@ def read_regular(path: Path, most_bytes: int, start: int = 0) -> bytes:
             source, most_bytes + 1 - start, expected_bytes=os.fstat(handle).st_size + 1 - start
         )
     if data and start + len(data) > most_bytes:
-        raise UserError(f"expected {path} to have at most {most_bytes} bytes, found more; {NEXT}")
+        raise UserError(f"{path} is larger than {most_bytes} bytes; {NEXT}")
     return data
 
 
@@ -92,4 +92,4 @@ def _opened(path: Path, flags: int) -> int:
 
 def _no_file(path: Path, mode: int) -> UserError:
     kind = next((name for is_kind, name in KINDS if is_kind(mode)), "a device")
-    return UserError(f"expected a regular file at {path}, found {kind}; {NEXT}")
+    return UserError(f"{path} is {kind}, not a regular file; {NEXT}")

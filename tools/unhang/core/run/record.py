@@ -122,7 +122,7 @@ def read_findings_record(folder: Path) -> Findings:
     except (OSError, NotStrict, ValueError, RecursionError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise UserError(
-            f"expected the findings of the run in {path}, found: {str(why)[:200]}; next: unhang"
+            f"the findings of the run in {path} cannot be read: {str(why)[:200]}; next: unhang"
             f" judge {folder}"
         ) from None
 

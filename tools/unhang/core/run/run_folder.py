@@ -120,7 +120,7 @@ def find_run(named: str | Path, runs: Path | None = None) -> Path:
         return begun[0].resolve()
     if begun:
         raise UserError(
-            f"expected a run, found {len(begun)} that begin with {named}:"
+            f"{named} begins the names of {len(begun)} runs:"
             f" {', '.join(run.name for run in begun[-3:])}"
         )
     known = [run.name for run in list_runs(runs)][-3:]
@@ -129,9 +129,7 @@ def find_run(named: str | Path, runs: Path | None = None) -> Path:
         if known
         else "there is none yet, make one with: unhang audit"
     )
-    raise UserError(
-        f"expected a run folder (one that holds run.json), found none at {named}; {hint}"
-    )
+    raise UserError(f"{named} is not a run folder (one that holds run.json); {hint}")
 
 
 def read_run(folder: Path) -> Run:
@@ -211,11 +209,11 @@ def read_object(
     try:
         document = parse_strictly(read_bounded(path, most_bytes))
     except OSError as problem:
-        raise UserError(f"expected {expected} at {path}, found: {problem.strerror}{then}") from None
+        raise UserError(f"{path} cannot be read as {expected}: {problem.strerror}{then}") from None
     except NotStrict as problem:
-        raise UserError(f"{path}: expected {expected}, found: {problem}{then}") from None
+        raise UserError(f"{path} is not {expected}: {problem}{then}") from None
     if not isinstance(document, dict):
         raise UserError(
-            f"{path}: expected {expected}, a JSON object, found {type(document).__name__}{then}"
+            f"{path} must be {expected}, a JSON object, and is {type(document).__name__}{then}"
         )
     return document

@@ -37,8 +37,7 @@ def read_run_input(folder: Path) -> RunInput:
         document = parse_strictly(read_bounded(path, MAX_RUN_BYTES))
     except OSError as problem:
         raise UserError(
-            f"{path}: cannot be read: {problem.strerror}; expected a run folder, make one with:"
-            " unhang audit"
+            f"{path} cannot be read: {problem.strerror}; make a run folder with: unhang audit"
         ) from None
     except NotStrict as problem:
         raise UserError(f"{path}: {problem}") from None
@@ -52,7 +51,7 @@ def read_run_input(folder: Path) -> RunInput:
 def of_one_host(run: RunInput, host: str) -> RunInput:
     """The run as if it had asked this host alone. Raises UserError for a host that is not of it."""
     if host not in run.document["hosts"] and host not in run.files:
-        raise UserError(f"expected a host of the run {run.folder}, found {host!r}")
+        raise UserError(f"{host!r} is not a host of the run {run.folder}")
     files = {name: path for name, path in run.files.items() if name == host}
     return RunInput(run.folder, {**run.document, "hosts": [host]}, files)
 

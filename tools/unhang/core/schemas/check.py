@@ -53,7 +53,7 @@ def _validator(schema: dict[str, Any]) -> Any:
         import jsonschema_rs  # 15 MB that a watcher which checks no document need not load
     except ImportError:  # a role of the collection, in an environment with ansible-core alone
         raise UserError(
-            f"expected the Python package jsonschema-rs for {sys.executable}, found none; next:"
+            f"the Python package jsonschema-rs is not installed for {sys.executable}; next:"
             f" {sys.executable} -P -m pip install jsonschema-rs"
         ) from None
 
@@ -80,12 +80,12 @@ def _faults(document: Any, schema: dict[str, Any], error: Any) -> Iterator[Fault
             if key not in place["properties"]:
                 yield Fault(
                     (*path, key),
-                    f"unknown key{nearest(key, place['properties'])}; allowed are"
+                    f"this key is unknown{nearest(key, place['properties'])}; allowed are"
                     f" {', '.join(place['properties'])}",
                 )
         return
     if keyword in ("oneOf", "anyOf"):
-        yield Fault(path, f"found {_shown(found)}; allowed is {_alternatives(place, schema)}")
+        yield Fault(path, f"this must be {_alternatives(place, schema)}, and is {_shown(found)}")
         return
     yield Fault(path, _message(keyword, place, found, str(error.message)))
 
@@ -143,11 +143,11 @@ def _message(keyword: str, place: dict[str, Any], found: Any, message: str) -> s
             and not isinstance(found, bool)
             else ""
         )
-        return f"expected {' or '.join(names)}, found {_kind_and_value(found)}{hint}"
+        return f"this must be {' or '.join(names)}, and is {_kind_and_value(found)}{hint}"
     if keyword == "enum":
         allowed = [one for one in place.get("enum", ()) if one is not None]
         return (
-            f"found {_shown(found)}{nearest(str(found), allowed)}; allowed are"
+            f"{_shown(found)}{nearest(str(found), allowed)} is not allowed; allowed are"
             f" {', '.join(map(str, allowed))}"
         )
     if keyword == "required":
@@ -162,10 +162,10 @@ def _message(keyword: str, place: dict[str, Any], found: Any, message: str) -> s
     if keyword == "pattern":
         pattern = str(place.get("pattern"))
         such = f", such as {_MATCHING[pattern]}" if pattern in _MATCHING else ""
-        return f"found {_shown(found)}; allowed is what matches {pattern}{such}"
+        return f"{_shown(found)} does not match {pattern}{such}"
     if keyword == "propertyNames" or "propertyNames" in message:
-        return f"a key is spelt as none can be: {message[:120]}"
-    return f"found {_shown(found)}: {message[:160]}"
+        return f"the spelling of a key is not allowed: {message[:120]}"
+    return f"{_shown(found)} is not allowed: {message[:160]}"
 
 
 def _alternatives(place: dict[str, Any], schema: dict[str, Any]) -> str:

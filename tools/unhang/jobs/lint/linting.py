@@ -74,8 +74,8 @@ def lint(
     answers = [_lint_file(file, context, kind, together) for file in find_files(names)]
     if all(answer["kind"] == "skipped" for answer in answers):
         raise UserError(
-            f"expected a script or a configuration file, found that {answers[0]['file']}"
-            f" {answers[0]['note']}; nothing was read"
+            f"{answers[0]['file']} {answers[0]['note']}, so nothing was read; unhang lint reads"
+            " scripts and configuration files"
         )
     findings = [
         {"file": answer["file"], **finding}
@@ -101,8 +101,8 @@ def find_files(names: Sequence[str]) -> list[Path]:
     files = [one for name in names for one in _files(name)]
     if not files:
         raise UserError(
-            f"expected scripts or configuration files, found none in {', '.join(names)}; name a"
-            " file itself to have it read whatever its ending is"
+            f"{', '.join(names)} has no scripts or configuration files; name a file itself to have"
+            " it read whatever its ending is"
         )
     return files
 
@@ -112,9 +112,7 @@ def _files(name: str) -> list[Path]:
     if name == STDIN:
         return [path]
     if not path.exists():
-        raise UserError(
-            f"expected a script, a configuration file or a folder, found nothing at {name}"
-        )
+        raise UserError(f"{name} does not exist; name a script, a configuration file or a folder")
     if not path.is_dir():
         return [path]
     found: list[Path] = []

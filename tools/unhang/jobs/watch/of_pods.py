@@ -149,7 +149,7 @@ def _masked(text: str) -> str:
 
 def _other(wanted: str, found: Any) -> UserError:
     shown = _masked(json.dumps(found))
-    return UserError(f"expected {wanted} from the API server, found {shown}")
+    return UserError(f"the API server did not give {wanted}, but {shown}")
 
 
 def _named(row: Any, names: Iterable[str]) -> Mapping[str, Any]:
@@ -178,7 +178,7 @@ def cluster_of(environ: Mapping[str, str], account: Path = ACCOUNT) -> Cluster:
     node = environ.get(NODE)
     if not (host and port and port.isdigit() and node and (account / "token").is_file()):
         raise UserError(
-            f"--pods: expected a pod with a service account and with the node's name in {NODE},"
-            " found none; docs/kubernetes.md has a manifest"
+            f"--pods needs a pod with a service account and with the node's name in {NODE}, and"
+            " this is none; docs/kubernetes.md has a manifest"
         )
     return Cluster(host, int(port), node, account)

@@ -76,7 +76,7 @@ def slurm_samples(job: str, every_s: float) -> Iterator[Mapping[str, Any]]:
             )
         except FileNotFoundError:
             raise UserError(
-                "expected srun on PATH, found none; run this on a login node of the cluster"
+                "srun is not on PATH; run this on a login node of the cluster"
             ) from None
         try:
             yield from merged(

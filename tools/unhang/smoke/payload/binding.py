@@ -30,7 +30,7 @@ def phase_binding(run: Run) -> dict[str, Any]:
         index = device_index(run)
         if index >= count:
             raise Failed(
-                "expected a GPU for local rank %d, found %d visible; CUDA_VISIBLE_DEVICES=%s"
+                "local rank %d has no GPU: %d are visible; CUDA_VISIBLE_DEVICES=%s"
                 % (index, count, os.environ.get("CUDA_VISIBLE_DEVICES")),
                 variable="CUDA_VISIBLE_DEVICES",
             )

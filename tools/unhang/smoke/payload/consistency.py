@@ -87,7 +87,7 @@ def phase_consistency(run: Run) -> dict[str, Any]:
     compared = json.loads(run.store.get("compared"))
     if compared["binding"]:
         fault = compared["binding"][0]
-        text = "expected one GPU for each rank of a machine, found ranks %s on %s; cause: %s"
+        text = "ranks %s of one machine share %s, and each needs a GPU of its own; cause: %s"
         raise Failed(
             text % (short_list(fault["ranks"]), fault["device"], fault["variable"]), **compared
         )
@@ -97,7 +97,5 @@ def phase_consistency(run: Run) -> dict[str, Any]:
             "%s on ranks %s" % (value, short_list(ranks))
             for value, ranks in sorted(first["values"].items())
         )
-        raise Failed(
-            "expected the same %s on all ranks, found %s" % (first["name"], groups), **compared
-        )
+        raise Failed("%s is not the same on all ranks: %s" % (first["name"], groups), **compared)
     return {"seed": run.seed}

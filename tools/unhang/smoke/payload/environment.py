@@ -28,7 +28,7 @@ def phase_environment(run: Run) -> dict[str, Any]:
         import torch.distributed as dist
     except ImportError as problem:
         raise Failed(
-            "expected torch in %s, found none (%s); name the users' Python with --python"
+            "torch is not installed in %s (%s); name the users' Python with --python"
             % (sys.executable, problem),
             blind=True,
         ) from None
@@ -37,7 +37,7 @@ def phase_environment(run: Run) -> dict[str, Any]:
 
     warnings.filterwarnings("ignore")
     if not dist.is_available():
-        message = "expected a torch with distributed support in %s, found %s without"
+        message = "the torch in %s, %s, has no distributed support"
         raise Failed(message % (sys.executable, torch.__version__), blind=True)
     demand_interfaces()
     load_training(run)
@@ -63,7 +63,7 @@ def demand_interfaces() -> None:
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         present = [one for _, one in socket.if_nameindex()]
         if name in os.environ and not names_interface(name, os.environ[name], present):
-            message = "expected %s=%s to name an interface of this node, found none such among %s"
+            message = "%s=%s names no interface of this node; it has %s"
             raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
 
 
@@ -77,7 +77,7 @@ def choose_backend(run: Run) -> str:
     if backend == "nccl" and not has_gpu:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         raise Failed(
-            "expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s"
+            "torch %s can use no GPU here; CUDA_VISIBLE_DEVICES=%s"
             % (run.torch.__version__, visible),
             blind=True,
         )

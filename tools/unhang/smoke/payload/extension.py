@@ -128,7 +128,7 @@ def run_bounded(
                     until, begun = min(latest, time.monotonic() + limit_s), True
             if builder.poll() is None:
                 working = session_commands(builder.pid)
-                text = "expected an extension to be built within %.0f s, found still at work: %s"
+                text = "the extension was not built within %.0f s; still at work: %s"
                 raise Failed(
                     text % (limit_s, working[-1] if working else "nobody"), working=working[:8]
                 )
@@ -139,7 +139,7 @@ def run_bounded(
         output.seek(0)
         text = output.read().decode("utf-8", "replace")
     if builder.returncode:
-        raise Failed("expected an extension to build, found: %s" % build_error(text))
+        raise Failed("the extension cannot be built: %s" % build_error(text))
     return text
 
 

@@ -30,7 +30,7 @@ def phase_init(run: Run) -> dict[str, Any]:
         "first all_reduce", lambda: run.dist.all_reduce(first), expected_s=(limit_s - STEP_S) / 3
     )
     if int(first) != run.world:
-        raise Failed("expected %d from the first all_reduce, found %s" % (run.world, first.item()))
+        raise Failed("the first all_reduce must give %d, and gave %s" % (run.world, first.item()))
     libraries = nccl_in_process() if run.backend == "nccl" else []
     return {
         "init_ms": round((time.perf_counter() - began) * 1e3, 1),

@@ -127,7 +127,8 @@ def phase_operation(run: Run) -> None:
     if total:
         run.store.add("wrong", total)
         raise Failed(
-            "expected the exactly known result of %s, found %d wrong elements" % (run.phase, total),
+            "%s gave a wrong result, which is known exactly: %d elements are wrong"
+            % (run.phase, total),
             wrong=total,
             wrong_from=senders,
         )
@@ -148,7 +149,4 @@ def phase_agreement(run: Run) -> None:
     meet(run, "operations")
     wrong = run.store.add("wrong", 0)
     if wrong:
-        raise Failed(
-            "expected the exactly known results on all ranks, found %d wrong elements in all"
-            % wrong
-        )
+        raise Failed("results that are known exactly are wrong: %d elements in all" % wrong)

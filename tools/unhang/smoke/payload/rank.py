@@ -155,9 +155,7 @@ def rank_place(environment: Mapping[str, str]) -> tuple[int, int, int, int]:
                 return rank, world, local_rank, local_world
             except ValueError:
                 raise Failed(
-                    "expected whole numbers in %s, found %s"
+                    "%s must be whole numbers, and are %s"
                     % (", ".join(names), [environment.get(name) for name in names])
                 ) from None
-    raise Failed(
-        "expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke"
-    )
+    raise Failed("RANK and WORLD_SIZE are not set; start it with torchrun, srun or unhang smoke")

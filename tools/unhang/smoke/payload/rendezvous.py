@@ -31,8 +31,8 @@ def phase_rendezvous(run: Run) -> dict[str, Any]:
     except (RuntimeError, ValueError, OSError) as problem:
         output = " ".join(str(problem).split())[:300]
         raise Failed(
-            "expected a store at %s:%d, could not %s it: %s"
-            % (address, port, "open" if run.rank == 0 else "reach", output)
+            "the store at %s:%d cannot be %s: %s"
+            % (address, port, "opened" if run.rank == 0 else "reached", output)
         ) from None
     run.store.set("here/%d" % run.rank, run.host)
     until = time.monotonic() + limit_s
@@ -41,7 +41,7 @@ def phase_rendezvous(run: Run) -> dict[str, Any]:
         missing = [rank for rank in missing if not run.store.check(["here/%d" % rank])]
         if missing and time.monotonic() > until:
             raise Failed(
-                "expected %d ranks at %s:%d, still missing: %s"
+                "of the %d ranks at %s:%d, some are still missing: %s"
                 % (run.world, address, port, short_list(missing)),
                 missing=missing[:64],
             )
@@ -62,8 +62,8 @@ def require_free(port: int) -> None:
                 probe.bind((place, port))
             except OSError as problem:
                 if problem.errno in (errno.EADDRINUSE, errno.EACCES):
-                    message = (
-                        "expected port %d to be free, found it in use (%s); choose another with"
-                        " --port" % (port, problem.strerror)
+                    message = "port %d is in use (%s); choose another with --port" % (
+                        port,
+                        problem.strerror,
                     )
                     raise Failed(message, blind=True) from None

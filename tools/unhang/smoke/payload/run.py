@@ -175,9 +175,7 @@ def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
     for key in keys:
         while not run.store.check([key]):
             if time.monotonic() > until:
-                raise Failed(
-                    "expected %s in the store, found nothing within %.0f s" % (key, limit_s)
-                )
+                raise Failed("%s was not in the store within %.0f s" % (key, limit_s))
             time.sleep(0.02)
 
 

@@ -48,7 +48,7 @@ def phase_shapes(run: Run) -> dict[str, Any]:
         wrong += gather_and_scatter(run, name, size)
     if wrong:
         raise Failed(
-            "expected the known content of large messages, found %d wrong elements" % wrong,
+            "large messages arrived with wrong content: %d elements are wrong" % wrong,
             wrong=wrong,
         )
     scaled = (

@@ -71,7 +71,7 @@ def train(run: Run, model: Any, steps: int = 10) -> list[float]:
 
         run.collective("training step %d of %d" % (number + 1, steps), train_step)
     if not all(math.isfinite(loss) for loss in losses):
-        raise Failed("expected finite losses, found %s" % losses)
+        raise Failed("the losses are not finite: %s" % losses)
     return losses
 
 
@@ -92,7 +92,7 @@ def phase_ddp(run: Run) -> dict[str, Any]:
     )
     if float(bounds[0] + bounds[1]) != 0.0:
         raise Failed(
-            "expected the same parameters on all ranks after DDP, found sums from %r to %r"
+            "the parameters are not the same on all ranks after DDP: their sums go from %r to %r"
             % (-float(bounds[1]), float(bounds[0]))
         )
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)]}
@@ -131,6 +131,6 @@ def check_losses(run: Run, losses: Sequence[float]) -> None:
     for number, (whole, sharded) in enumerate(zip(run.losses, losses)):
         if abs(whole - sharded) > 0.02 * abs(whole) + 1e-4:
             raise Failed(
-                "expected the losses of DDP under FSDP, found %.6f in place of %.6f at step %d"
+                "FSDP must give the losses of DDP, and gives %.6f in place of %.6f at step %d"
                 % (sharded, whole, number + 1)
             )

@@ -62,18 +62,13 @@ def plan_change(request: Request, writes: bool) -> PackagePlan:
         waited=waited,
     )
     if request.modules:
-        return plan._replace(
-            refused=["expected no module streams, which are dnf's, on a node of dpkg"]
-        )
+        return plan._replace(refused=["module streams are dnf's, and this is a node of dpkg"])
     if plan.repairs and not request.repair:
         next_step = (
             "run dpkg --configure -a and apt-get --fix-broken install, or allow repair: true"
         )
         return plan._replace(
-            refused=[
-                f"expected every package to be configured, found {', '.join(plan.repairs[:12])};"
-                f" {next_step}"
-            ]
+            refused=[f"packages are not configured: {', '.join(plan.repairs[:12])}; {next_step}"]
         )
     if is_met(request, installed) and not leaving:
         return plan
@@ -131,7 +126,7 @@ def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
     except Refused as problem:
         return plan._replace(
             refused=[
-                f"expected {' '.join(plan.arguments)}, found that apt cannot: {problem}",
+                f"apt cannot do {' '.join(plan.arguments)}: {problem}",
                 *warnings,
             ]
         )
@@ -259,8 +254,7 @@ def _prepare(plan: PackagePlan, folder: str) -> Tuple[List[str], List[str]]:
     assert view is not None  # a plan with steps comes from a simulation, which has a view
     if not folder and not request.allow_no_rollback:
         raise Refused(
-            "expected a saved state to keep the old packages in, found none; give state_id, or"
-            " allow_no_rollback: true"
+            "no saved state can keep the old packages; give state_id, or allow_no_rollback: true"
         )
     fetched: List[str] = []
     repacked: List[str] = []
@@ -289,9 +283,9 @@ def _check_still_the_same(plan: PackagePlan, view: View) -> None:
     steps = simulate(view, _fixing(plan) + plan.arguments)
     if steps != plan.steps:
         others = sorted({step.name for step in {*steps} ^ {*plan.steps}})
-        found = f"found that apt would take other steps now, for {', '.join(others[:12])}"
+        found = f"apt would take other steps now, for {', '.join(others[:12])}"
         raise Refused(
-            f"expected packages as they were before the change was fetched, {found}; somebody has"
+            f"packages are not as they were before the change was fetched: {found}; somebody has"
             " changed packages meanwhile; run the role again"
         )
 

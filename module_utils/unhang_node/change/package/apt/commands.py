@@ -130,8 +130,8 @@ def simulate(view: View, arguments: Sequence[str]) -> List[Step]:
         raise Refused(reason_of(output))
     if "cannot be authenticated" in output:
         raise Refused(
-            "expected a signed repository, found one without a signature that this node knows;"
-            " install its key and fetch the lists again"
+            "the repository has no signature that this node knows; install its key and fetch the"
+            " lists again"
         )
     return parse_simulation(output)
 

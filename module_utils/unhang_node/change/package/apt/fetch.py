@@ -234,5 +234,5 @@ def fetch_new(
     ]
     code, output = run(view.rootfs, [*argv, "install", *arguments], timeout_s)
     if code:
-        raise Refused(f"expected to fetch every package, found: {' | '.join(error_lines(output))}")
+        raise Refused(f"a package could not be fetched: {' | '.join(error_lines(output))}")
     return sorted(name for name in os.listdir(place_of(view.rootfs, path)) if name.endswith(".deb"))

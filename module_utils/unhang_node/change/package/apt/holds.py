@@ -60,8 +60,7 @@ def plan_files_and_holds(
         before = texts[path]
         if before is not None and OWN[2:] not in before:
             skipped.append(
-                f"{path}: expected a file of unhang's own, found one that somebody else wrote; it"
-                " stays as it is"
+                f"somebody else wrote {path}, which is not unhang's own file; it stays as it is"
             )
         elif before != after[path]:
             changes[path] = (before, after[path])
@@ -108,7 +107,7 @@ def pin_stanzas_text(stanzas: Sequence[Mapping[str, Any]]) -> Optional[str]:
         package, version = str(stanza.get("package") or ""), str(stanza.get("version") or "")
         if not package.strip() or not version.strip() or "\n" in package + version:
             raise ValueError(
-                f"expected a pin with package and version, each of one line, found {stanza!r}"
+                f"a pin needs a package and a version, each of one line, and this is {stanza!r}"
             )
         parts.append(f"Package: {package}\nPin: version {version}\nPin-Priority: {PRIORITY}\n")
     return OWN + "\n\n" + "\n".join(parts) if parts else None
@@ -121,13 +120,12 @@ def plan_pin(
     somebody else wrote it."""
     if not path.startswith("/etc/apt/preferences.d/") or "." in path.rsplit("/", 1)[1]:
         raise ValueError(
-            "expected a file of /etc/apt/preferences.d without a dot in its name, which apt would"
-            f" pass over, found {path}"
+            f"apt passes over {path}: a file of /etc/apt/preferences.d must be without a dot in its"
+            " name"
         )
     before: Optional[str] = read_text_or_none(place_of(rootfs, path))
     if before is not None and OWN[2:] not in before:
         raise ValueError(
-            f"{path}: expected a file of unhang's own, found one that somebody else wrote; move it"
-            " away after a look"
+            f"somebody else wrote {path}, which is not unhang's own file; move it away after a look"
         )
     return before, pin_stanzas_text(stanzas)

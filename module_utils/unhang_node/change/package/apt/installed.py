@@ -29,8 +29,7 @@ def read_installed(rootfs: str) -> Installed:
         content = read_status_bytes(root)
     except FileNotFoundError:
         raise ValueError(
-            "expected dpkg's database at /var/lib/dpkg/status, found none; is this a node of Debian"
-            " or Ubuntu?"
+            "dpkg's database /var/lib/dpkg/status is missing; is this a node of Debian or Ubuntu?"
         ) from None
     database = parse_status(content, ("",))
     native = native_architecture(root)

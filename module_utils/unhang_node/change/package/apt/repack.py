@@ -94,7 +94,7 @@ def _stem(rootfs: str, name: str, architecture: str) -> str:
     for stem in (name, f"{name}:{architecture}"):
         if os.path.exists(place_of(rootfs, f"{INFO}/{stem}.list")):
             return stem
-    raise CannotRepack(f"expected dpkg's list of the files of {name}, found none below {INFO}")
+    raise CannotRepack(f"dpkg's list of the files of {name} is not below {INFO}")
 
 
 def _stanza(rootfs: str, name: str, architecture: str) -> str:
@@ -106,7 +106,7 @@ def _stanza(rootfs: str, name: str, architecture: str) -> str:
             lines = stanza.strip("\n").split("\n")
             if lines[0] == "Package: " + name and "Architecture: " + architecture in lines:
                 return stanza
-    raise CannotRepack(f"expected {name} in dpkg's status, found it gone")
+    raise CannotRepack(f"{name} is gone from dpkg's status")
 
 
 def control_text(stanza: str, name: str, version: str) -> str:
@@ -120,9 +120,7 @@ def control_text(stanza: str, name: str, version: str) -> str:
         if keep:
             kept.append(line)
     if "Version: " + version not in kept:
-        raise CannotRepack(
-            f"expected {name} {version} to be installed whole, found another version"
-        )
+        raise CannotRepack(f"{name} {version} is not installed whole: the node has another version")
     return "\n".join(kept) + "\n"
 
 
@@ -156,7 +154,7 @@ def _lay_out(rootfs: str, stem: str, tree: str, name: str) -> None:
         _copy(here, tree + path, path in parents)
     if lacking:
         raise CannotRepack(
-            f"expected {name} whole, found {len(lacking)} of its files gone, such as {lacking[0]}"
+            f"{name} is not whole: {len(lacking)} of its files are gone, such as {lacking[0]}"
         )
 
 
@@ -172,7 +170,7 @@ def _copy(here: str, there: str, is_folder: bool) -> None:
     elif stat_bits.S_ISREG(known.st_mode):
         shutil.copy2(here, there)
     else:
-        raise CannotRepack(f"expected files, folders and links, found {here} of another kind")
+        raise CannotRepack(f"{here} is neither a file nor a folder nor a link")
     os.chown(there, known.st_uid, known.st_gid, follow_symlinks=False)
     if not stat_bits.S_ISLNK(known.st_mode):
         os.chmod(there, stat_bits.S_IMODE(known.st_mode))

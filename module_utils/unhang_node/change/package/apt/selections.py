@@ -36,8 +36,8 @@ def select_packages(
             raise ValueError("dpkg --set-selections: " + problem)
         if time.monotonic() >= until:
             raise Locked(
-                f"expected dpkg's lock within {lock_timeout_s:g} s, found it taken ({problem});"
-                " wait for it, or look at what it does"
+                f"dpkg's lock is still taken after {lock_timeout_s:g} s ({problem}); wait for it,"
+                " or look at what it does"
             )
         time.sleep(PAUSE_S)
 

@@ -37,7 +37,7 @@ def set_holds(
     restored like any other."""
     if hold or unhold:
         raise ValueError(
-            f"expected no holds of dpkg on a node of rpm, found {', '.join([*hold, *unhold][:8])}"
+            f"holds of dpkg are asked for on a node of rpm: {', '.join([*hold, *unhold][:8])}"
         )
 
 

@@ -46,7 +46,7 @@ def plan_change(request: Request, writes: bool) -> PackagePlan:
     )
     if request.pin and request.pin.get("stanzas"):
         return plan._replace(
-            refused=["expected no pins of apt on a node of rpm; package_pin locks versions there"]
+            refused=["pins of apt are asked for on a node of rpm; package_pin locks versions there"]
         )
     plan = plan._replace(streams=switches(request.rootfs, request.modules))
     if is_met(request, plan.installed) and not plan.streams:
@@ -74,7 +74,7 @@ def _simulated(plan: PackagePlan, folder: str) -> PackagePlan:
         return plan._replace(
             refused=[
                 *missing,
-                f"expected {_request_line(request)}, found that dnf cannot: {problem}",
+                f"dnf cannot do {_request_line(request)}: {problem}",
                 *known,
             ]
         )
@@ -145,8 +145,7 @@ def _prepare(plan: PackagePlan, folder: str) -> List[str]:
     request, rootfs = plan.request, plan.request.rootfs
     if not folder and not request.allow_no_rollback:
         raise Refused(
-            "expected a saved state to keep the old packages in, found none; give state_id, or"
-            " allow_no_rollback: true"
+            "no saved state can keep the old packages; give state_id, or allow_no_rollback: true"
         )
     fetched = _keep_old_packages(plan, folder) if folder else []
     view = private_folder(rootfs)
@@ -194,7 +193,8 @@ def _read_back(plan: PackagePlan, code: int, log: str, unmet_before: Sequence[st
     after, wrong, unexpected = read_back(plan.request, plan.installed, plan.steps, installed)
     enabled = enabled_streams(plan.request.rootfs) if plan.streams else {}
     wrong += [
-        f"expected module stream {module}:{stream}, found {enabled.get(module) or 'none enabled'}"
+        f"module stream {module}:{stream} is not enabled, but"
+        f" {enabled.get(module) or 'none enabled'}"
         for module, (_before, stream) in sorted(plan.streams.items())
         if enabled.get(module) != stream
     ]

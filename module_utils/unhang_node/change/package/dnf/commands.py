@@ -105,9 +105,7 @@ def simulate(request: Request, installed: Installed, folder: str, streams: Strea
     code, output = run(request.rootfs, view(argv), request.lock_timeout_s + request.fetch_timeout_s)
     pid = waits_for(output)
     if pid and code not in (0, ABORTED):
-        raise Locked(
-            f"expected dnf to be free, found that it waits for pid {pid} ({command_line(pid)})"
-        )
+        raise Locked(f"dnf is not free: it waits for pid {pid} ({command_line(pid)})")
     steps = parse_transaction(
         output, {name: package.version for name, package in installed.packages.items()}
     )
@@ -204,7 +202,7 @@ def fetch_new(request: Request, streams: Streams, folder: str) -> None:
         )
         if code:
             lines = output.split("\n")[-4:]
-            raise Refused(f"expected to fetch every package, found: {' | '.join(lines)[-400:]}")
+            raise Refused(f"a package could not be fetched: {' | '.join(lines)[-400:]}")
 
 
 def apply_commands(request: Request, streams: Streams) -> List[List[str]]:

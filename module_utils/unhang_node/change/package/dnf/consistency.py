@@ -87,7 +87,7 @@ def _unmet_after(
         code, output = run(rootfs, ["rpm", "--dbpath", database, *ALONE, *argv])
         if code:
             raise ValueError(
-                "expected rpm to foresee the rollback in a copy of its database, found:"
+                "rpm refuses the rollback in a copy of its database:"
                 f" {' '.join(output.split())[-300:]}; nothing was touched"
             )
     return parse_verified(run(rootfs, ["rpm", "--dbpath", database, *VERIFY])[1])

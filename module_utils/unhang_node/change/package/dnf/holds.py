@@ -34,9 +34,7 @@ def lock_file(rootfs: str, needed: bool) -> str:
         return DNF4_LOCKS
     if root.exists(DNF5) or not needed:
         return DNF5_LOCKS
-    raise NotPossible(
-        "expected dnf's versionlock, found none; install python3-dnf-plugin-versionlock"
-    )
+    raise NotPossible("dnf's versionlock is not installed; install python3-dnf-plugin-versionlock")
 
 
 def plan_locks(

@@ -109,8 +109,8 @@ def open_view(
         place = place_of(rootfs, source)
         if not os.path.isdir(place):
             raise Refused(
-                f"expected {source}, where dnf keeps its module streams, found none; run dnf once,"
-                " or make it"
+                f"{source}, where dnf keeps its module streams, is missing; run dnf once, or make"
+                " it"
             )
         copy = place_of(rootfs, f"{folder}/{target}")
         shutil.rmtree(copy, ignore_errors=True)

@@ -60,7 +60,7 @@ def test_where_others_may_write_a_link_could_come_after_the_look_so_nothing_is_w
     assert list((tmp_path / "run" / "undo").iterdir()) == []
     (tmp_path / place).chmod(0o755)  # what the message says to type
     # this run has no findings; the folder is no longer the reason
-    with pytest.raises(UserError, match="expected"):
+    with pytest.raises(UserError, match="what the judge found is not at"):
         planned_undo(
             str(tmp_path / "run"),
             argparse.Namespace(**GIVEN),

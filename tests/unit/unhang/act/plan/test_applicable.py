@@ -44,8 +44,7 @@ def test_a_node_that_is_as_planned_for_may_be_changed():
 def test_a_fact_that_changed_is_named():
     (line,) = reasons(NodeNow("boot-1", with_driver("535.154.05")))
     assert line.startswith(
-        "gpu1: expected the configuration of the plan, found driver.loaded.version: 545.23.08 then,"
-        " 535.154.05 now"
+        "gpu1: the node's configuration is not that of the plan: driver.loaded.version: 545.23.08 then, 535.154.05 now"
     )
 
 
@@ -59,7 +58,7 @@ def test_without_the_facts_of_then_a_change_refuses_all_the_same():
 def test_a_boot_since_refuses():
     (line,) = reasons(NodeNow("boot-2", THEN))
     assert (
-        "expected node.boot_id boot-1 as in the plan, found boot-2: the node has booted since"
+        "the node has booted since the plan was made: its node.boot_id is boot-2, not boot-1"
         in line
     )
 
@@ -76,7 +75,7 @@ def test_a_boot_id_that_was_not_read_refuses(boot_id):
     [
         (
             SOON + datetime.timedelta(days=1),
-            "found one whose audit began 2026-11-20T20:00:00Z, 25 h 0 min ago",
+            "its audit began 2026-11-20T20:00:00Z, 25 h 0 min ago",
         ),
         (SOON - datetime.timedelta(days=1), "yet to come by this controller's clock"),
     ],
@@ -102,7 +101,7 @@ def test_a_foreign_boot_counts_while_the_rollout_is_at_work():
     (line,) = reasons(
         NodeNow("boot-3", with_driver("580.65.06")), own=OwnWork({"boot-2"}, changed=True)
     )
-    assert "found boot-3: the node has booted since" in line
+    assert "boot_id is boot-3, not boot-1" in line
 
 
 def test_an_own_boot_excuses_no_foreign_change():
@@ -114,4 +113,4 @@ def test_an_own_boot_excuses_no_foreign_change():
 
 def test_a_node_that_was_not_read_then_or_now_is_refused():
     assert "was not read when the plan was made" in reasons(entry=HostPlan("gpu1", None, None))[0]
-    assert "found no answer" in reasons(NodeNow(None, None))[0]
+    assert "did not answer" in reasons(NodeNow(None, None))[0]

@@ -35,7 +35,7 @@ def test_a_share_of_a_floor_is_rounded_up():
 
 @pytest.mark.parametrize("text", ["", "ten", "-1", "101%", "1.5", "10 %", "%", "9999999"])
 def test_what_is_no_number_is_reported_with_its_option(text):
-    with pytest.raises(UserError, match="--x: expected a number of nodes or a share such as 10%"):
+    with pytest.raises(UserError, match="--x takes a number of nodes or a share such as 10%"):
         amount(text, 20, "--x")
 
 
@@ -49,15 +49,13 @@ def test_the_floor_bounds_what_may_be_out(most, floor, answer):
 
 @pytest.mark.parametrize("floor", ["100%", "20", "500"])
 def test_a_floor_that_cannot_be_kept_is_refused(floor):
-    with pytest.raises(
-        UserError, match="expected a floor below the 20 nodes that answered"
-    ) as shown:
+    with pytest.raises(UserError, match=", and 20 nodes answered") as shown:
         most_unavailable("10%", floor, 20)
     assert "\n" not in str(shown.value)
 
 
 def test_no_node_at_all_is_no_limit():
-    with pytest.raises(UserError, match="--max-unavailable: expected at least 1 node"):
+    with pytest.raises(UserError, match="--max-unavailable must be at least 1 node"):
         most_unavailable("0", "0", 20)
 
 
@@ -72,17 +70,14 @@ def test_limits_of_groups():
     [
         (
             "rack9=1",
-            (
-                "expected a group of the inventory with nodes that answered, found none .did you"
-                " mean rack"
-            ),
+            ("names no group of the inventory with nodes that answered .did you mean rack"),
         ),
-        ("switch*=1", "found none; there are debug, empty, rack1, rack2"),
-        ("empty=1", "expected a group of the inventory with nodes that answered"),
-        ("rack1", "expected GROUP=N"),
-        ("=1", "expected GROUP=N"),
-        ("rack1=0", "expected at least 1 node"),
-        ("rack1=x", "--group-limit rack1=x: expected a number"),
+        ("switch*=1", "answered; there are debug, empty, rack1, rack2"),
+        ("empty=1", "names no group of the inventory with nodes that answered"),
+        ("rack1", "takes GROUP=N"),
+        ("=1", "takes GROUP=N"),
+        ("rack1=0", "must be at least 1 node"),
+        ("rack1=x", "--group-limit rack1=x takes a number"),
     ],
 )
 def test_a_group_that_covers_nothing_is_refused(text, says):
@@ -107,17 +102,16 @@ def test_hosts_are_named_as_node_sets_groups_or_wildcards(text, hosts):
 
 @pytest.mark.parametrize("text", ["gpu7", "gpu[1-9]", "nobody", "gpu["])
 def test_a_name_without_a_host_is_refused(text):
-    with pytest.raises(UserError, match="expected"):
+    with pytest.raises(
+        UserError, match=r"names neither hosts nor groups of the run|is not a node set"
+    ):
         named_hosts([text], HOSTS, MEMBERS, "--except")
 
 
 def test_all_names_without_a_host_are_reported_together():
     with pytest.raises(
         UserError,
-        match=(
-            r"--except gpu\[1-7\],cpu1: expected hosts or groups of the run, found none"
-            r" that cpu1,gpu\[5-7\] names"
-        ),
+        match=(r"--except gpu\[1-7\],cpu1: cpu1,gpu\[5-7\] names neither hosts nor groups"),
     ) as shown:
         named_hosts(["gpu[1-7]", "cpu1"], HOSTS, MEMBERS, "--except")
     assert "\n" not in str(shown.value)

@@ -291,9 +291,9 @@ def test_a_driver_that_is_not_ours_to_change_is_refused_alone(change, says):
         ),
         (
             lambda now: now["node"].update(virtualization={"is_container": True, "kind": "docker"}),
-            "found a container",
+            "this is a container",
         ),
-        (lambda now: now["node"]["os"].update(family="redhat"), "family debian"),
+        (lambda now: now["node"]["os"].update(family="redhat"), "family is redhat, not debian"),
     ],
 )
 def test_a_kernel_that_is_not_ours_to_choose_is_refused_alone(change, says):

@@ -126,11 +126,11 @@ def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
         (["--from", "RUN", "--limit", "gpu009"], "expected hosts of"),
         (["--from", "RUN"], "found gpu002 without facts"),
         (["--from", "RUN", "--out", "RUN/run.json"], "expected no file at"),
-        (["--from", "RUN/nowhere"], "expected a run folder"),
-        (["--from", "RUN", "--smoke", "RUN/run.json"], "unhang: --smoke: expected unhang/smoke/1"),
+        (["--from", "RUN/nowhere"], "is not a run folder"),
+        (["--from", "RUN", "--smoke", "RUN/run.json"], "run.json is not unhang/smoke/1"),
         (
             ["--from", "RUN", "--smoke", "RUN/nowhere"],
-            "unhang: --smoke: expected a result of unhang smoke",
+            "is not a result of unhang smoke",
         ),
     ],
 )
@@ -165,10 +165,7 @@ def test_a_node_whose_answer_is_no_document_is_refused_by_name(tmp_path, capsys,
 def test_the_newest_run_can_be_named_and_is_never_taken_for_a_node(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
-    found = (
-        "expected a run folder (one that holds run.json), found none at latest; there is none yet,"
-        " make one with: unhang audit"
-    )
+    found = "latest is not a run folder (one that holds run.json); there is none yet, make one with: unhang audit"
     assert policy(capsys, "--from", "latest", "--out", "policy.yml") == (
         2,
         "",

@@ -33,8 +33,7 @@ REFUSED = [
     (
         "not-offered",
         (
-            "expected driver 535.99.99, found nvidia-tesla-535-driver, nvidia-tesla-535-kernel-dkms"
-            " not offered at 535.99.99"
+            "the check found: nvidia-tesla-535-driver, nvidia-tesla-535-kernel-dkms not offered at 535.99.99"
         ),
         {"policy": {"driver": {"version": "535.99.99"}}},
     ),
@@ -44,10 +43,10 @@ REFUSED = [
         {"policy": {"driver": {"version": "535.99.99"}}},
     ),
     ("not-offered", "On offer: no driver package at all", {"offers": {}}),
-    ("not-offered", "expected driver min 600.10.01", {"policy": {"driver": {"min": "600.10.01"}}}),
+    ("not-offered", "needs driver min 600.10.01", {"policy": {"driver": {"min": "600.10.01"}}}),
     (
         "not-offered",
-        "found 535 proprietary, 550 open, 550 proprietary",
+        "it offers 535 proprietary, 550 open, 550 proprietary",
         {"policy": {"driver": {"version": "535.274.02", "flavour": "open"}}},
     ),
     (
@@ -113,12 +112,12 @@ REFUSED = [
     ),
     (
         "gpu-not-served",
-        "expected driver 570.133.20 or newer for NVIDIA B200",
+        "needs driver 570.133.20 or newer for NVIDIA B200",
         {"changes": {"gpus.devices": [{"index": 0, "model": "NVIDIA B200"}]}},
     ),
     (
         "gpu-not-served",
-        "expected open modules for NVIDIA GH200 480GB",
+        "needs open modules for NVIDIA GH200 480GB",
         {"changes": {"gpus.devices": [{"index": 0, "model": "NVIDIA GH200 480GB"}]}},
     ),
     (
@@ -133,7 +132,7 @@ REFUSED = [
     ),
     (
         "cuda-not-served",
-        "expected driver 580.65.06 or newer",
+        "needs driver 580.65.06 or newer",
         {"policy": {"driver": {"version": "535.274.02"}, "cuda": {"min": "13.0"}}},
     ),
     (
@@ -148,7 +147,7 @@ REFUSED = [
     ),
     (
         "secure-boot",
-        "found Secure Boot on, and no key of DKMS not enrolled; enrol it (mokutil",
+        "found: Secure Boot on, and no key of DKMS not enrolled; enrol it (mokutil",
         {"changes": SIGNED},
     ),
     (
@@ -163,7 +162,7 @@ REFUSED = [
     ),
     (
         "gpus-in-use",
-        "found process 4711 (python3) of alice on GPU 0 (GPU-0a1b); let it end",
+        "found: process 4711 (python3) of alice on GPU 0 (GPU-0a1b); let it end",
         {"users": {"processes": [JOB, PERSISTENCED]}},
     ),
     (
@@ -171,7 +170,7 @@ REFUSED = [
         "on /dev/nvidia-uvm",
         {"users": {"processes": [dict(JOB, devices=["/dev/nvidia-uvm"])]}},
     ),
-    ("gpus-in-use", "found 3 users more", {"users": {"processes": OTHERS}}),
+    ("gpus-in-use", "found: 3 users more", {"users": {"processes": OTHERS}}),
     (
         "gpus-in-use",
         "the kernel module weka_gpu, which needs the driver",
@@ -198,7 +197,7 @@ REFUSED = [
     (
         "no-fabric-manager",
         (
-            "found libnvidia-nscq-580 not offered; nvidia-fabricmanager-580 580.82.07-1; add"
+            "found: libnvidia-nscq-580 not offered; nvidia-fabricmanager-580 580.82.07-1; add"
             " NVIDIA's repository"
         ),
         {
@@ -261,7 +260,7 @@ def test_a_node_that_must_not_be_touched_says_why(kind, says, node):
     assert kind in {row["id"] for row in plan["refusals"]}
     assert says in " ".join(row["text"] for row in plan["refusals"] if row["id"] == kind)
     for row in plan["refusals"]:
-        assert row["text"].startswith("gpu001: expected ")
+        assert row["text"].startswith("gpu001: the role needs ")
         assert all(row[part] for part in ("expected", "found", "where", "next"))
         assert "\n" not in row["text"]
 

@@ -72,13 +72,13 @@ def test_it_is_installed_at_the_drivers_version():
     [
         (
             {"policy": {"driver": {"version": "580.126.09"}}},
-            "expected driver version 580.126.09, found driver 580.95.05; apply the role gpu_driver",
+            "needs driver version 580.126.09; the check found: driver 580.95.05; apply the role gpu_driver",
         ),
-        ({"packages": {}}, "found driver none"),
+        ({"packages": {}}, "found: driver none"),
         ({"packages": DRIVER, "offers": {}}, "not offered"),
         (
             {"packages": DRIVER, "users": {"processes": [JOB]}},
-            "found process 4711 (python3) of alice",
+            "found: process 4711 (python3) of alice",
         ),
         ({"fabric_manager__nvswitch_present": None}, "apply the role as root"),
     ],

@@ -53,8 +53,7 @@ def test_the_line_names_who_took_nodes_out_and_never_our_own():
     found = floor_left(service(b="unhang r", e="alice (bad DIMM)", f="x" * 100), {"b"}, 4)
     assert (
         found.why
-        == "expected at least 4 nodes in service, found 3; out of service by others: e (alice (bad"
-        f" DIMM)), f ({'x' * 60}… (cut, 100 characters))"
+        == f"at least 4 nodes must stay in service, and 3 are now; out of service by others: e (alice (bad DIMM)), f ({'x' * 60}… (cut, 100 characters))"
     )
     many = Service(frozenset(), {f"n{number:02}": "it is not Ready" for number in range(20)})
     assert floor_left(many, set(), 1).why.endswith("n07 (it is not Ready) and 12 more")
@@ -87,8 +86,7 @@ def test_a_wave_begins_with_as_many_as_the_floor_leaves():
     assert (admitted.begin, set(admitted.postponed)) == (("b",), {"c", "d"})
     assert (
         admitted.postponed["c"]
-        == "expected at least 3 nodes in service, found 4; out of service by others: e (alice), f"
-        " (alice)"
+        == "at least 3 nodes must stay in service, and 4 are now; out of service by others: e (alice), f (alice)"
     )
 
 

@@ -56,34 +56,34 @@ def test_a_node_that_has_what_it_had_has_lost_nothing():
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (drop_gpu, "expected the 8 GPUs of before, found 7: gone GPU-3"),
+        (drop_gpu, "of the 8 GPUs of before, 7 are there; gone are GPU-3"),
         (
             lambda sections: sections["gpus"]["devices"][3].update(error="lost"),
-            "expected the 8 GPUs of before, found 7: gone GPU-3",
+            "of the 8 GPUs of before, 7 are there; gone are GPU-3",
         ),
         (
             lambda sections: sections["gpus"]["devices"][0].update(memory_total_mib=81559.0),
-            "expected 143771 MiB of memory on GPU GPU-0 as before, found 81559",
+            "GPU GPU-0 has 81559 MiB of memory, not 143771 as before",
         ),
         (
             lambda sections: sections["interconnect"]["by_gpu"][1].update(nvlinks_active=17),
-            "expected 18 active NVLinks on GPU GPU-1 as before, found 17",
+            "GPU GPU-1 has 17 active NVLinks, not 18 as before",
         ),
         (
             lambda sections: sections["interconnect"].update(fabric_state="in_progress"),
-            "expected the NVSwitch fabric completed as before, found in progress",
+            "the NVSwitch fabric is in progress, not completed as before",
         ),
         (
             lambda sections: sections["network"]["rdma"][2]["ports"][0].update(state="down"),
-            "expected the 4 active RDMA ports of before, found 3: not active mlx5_2:1",
+            "of the 4 active RDMA ports of before, 3 are active; not active are mlx5_2:1",
         ),
         (
             lambda sections: sections["node"].update(memory_total_bytes=1_900_000_000),
-            "expected 2000000000 bytes of memory as before, found 1900000000",
+            "the node has 1900000000 bytes of memory, not 2000000000 as before",
         ),
         (
             lambda sections: sections["node"].update(numa_nodes=1),
-            "expected 2 NUMA nodes as before, found 1",
+            "the node has 1 NUMA nodes, not 2 as before",
         ),
         (
             lambda sections: sections["gpus"].update(devices=None),

@@ -70,10 +70,10 @@ def test_a_link_changes_no_file_of_the_operator(tmp_path, name, content):
     (run / name).symlink_to(precious)
     with pytest.raises(
         UserError,
-        match=rf"expected a regular file at {run / name}, found a symbolic link; .*; next: ",
+        match=rf"{run / name} is a symbolic link, not a regular file; .*; next: ",
     ):
         begin(run, AT, {})
-    with pytest.raises(UserError, match="found a symbolic link"):
+    with pytest.raises(UserError, match="is a symbolic link"):
         append(run, 0, FIRST)
     assert (precious.read_bytes() if precious.exists() else None) == content
 
@@ -84,7 +84,7 @@ def test_a_second_name_of_an_operators_file_changes_nothing(tmp_path, name):
     run.mkdir()
     precious.write_bytes(b"")
     os.link(precious, run / name)
-    with pytest.raises(UserError, match="under this name alone, found one with 2 names"):
+    with pytest.raises(UserError, match="has 2 names, and must be a file under this name alone"):
         begin(run, AT, {})
     assert precious.read_bytes() == b""
 
@@ -93,14 +93,12 @@ def test_a_second_name_of_an_operators_file_changes_nothing(tmp_path, name):
 @pytest.mark.parametrize(("make", "kind"), ODD)
 def test_what_is_no_file_is_refused_at_once(tmp_path, name, make, kind):
     make(tmp_path / name)
-    with pytest.raises(
-        UserError, match=f"expected a regular file at {tmp_path / name}, found {kind}"
-    ):
+    with pytest.raises(UserError, match=f"{tmp_path / name} is {kind}, not a regular file"):
         begin(tmp_path, AT, {})
-    with pytest.raises(UserError, match=f"found {kind}"):
+    with pytest.raises(UserError, match=f"is {kind}"):
         read_journal(tmp_path) if name == JOURNAL else controllers_of_a_lost_journal(tmp_path)
     if name == JOURNAL:
-        with pytest.raises(UserError, match=f"found {kind}"):
+        with pytest.raises(UserError, match=f"is {kind}"):
             JournalReader(tmp_path).news()
 
 
@@ -114,7 +112,7 @@ def test_a_journal_of_another_user_is_not_continued(tmp_path, monkeypatch):
         os.chown(tmp_path / LOCK, 4321, -1)
     with pytest.raises(
         UserError,
-        match=rf"expected {tmp_path / LOCK} to belong to user {owner + 1} or to root, found user",
+        match=rf"{tmp_path / LOCK} belongs to user .*, and must belong to user {owner + 1} or to root",
     ):
         append(tmp_path, 1, FIRST)
 
@@ -126,7 +124,7 @@ def test_a_journal_that_is_too_large_is_not_read(tmp_path):
     assert len(follower.news()) == 1
     with (tmp_path / JOURNAL).open("r+b") as source:
         source.truncate(journal.MOST_BYTES + 1)  # a file with a hole: it takes no room
-    with pytest.raises(UserError, match=f"to have at most {journal.MOST_BYTES} bytes, found more"):
+    with pytest.raises(UserError, match=f"is larger than {journal.MOST_BYTES} bytes"):
         follower.news()
 
 
@@ -135,7 +133,7 @@ def test_a_part_of_a_file_is_read_up_to_the_bound(tmp_path):
     assert read_regular(tmp_path / "file", 10) == b"0123456789"
     assert read_regular(tmp_path / "file", 10, 7) == b"789"
     assert read_regular(tmp_path / "file", 10, 12) == b""
-    with pytest.raises(UserError, match="at most 9 bytes"):
+    with pytest.raises(UserError, match="larger than 9 bytes"):
         read_regular(tmp_path / "file", 9, 7)
 
 

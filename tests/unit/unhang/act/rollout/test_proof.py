@@ -61,8 +61,8 @@ def test_the_reason_names_rule_role_and_what_the_policy_lacks():
     bad = finding("driver-bad", remedy=BY_ROLE)
     (reason,) = proof_of([bad], [bad])["reasons"]
     assert (
-        reason == "left: driver-bad (error), expected this, found that; role gpu_driver with"
-        " driver.version: 535.154.05, driver.held: True in the policy"
+        reason
+        == "left: driver-bad (error): the check found that, and expected this; role gpu_driver with driver.version: 535.154.05, driver.held: True in the policy"
     )
 
 
@@ -139,10 +139,10 @@ def test_the_same_fault_on_another_gpu_is_a_new_one():
 
 
 def test_what_the_node_has_not_any_more_is_no_health():
-    proof = proof_of([], [], lost=["expected the 8 GPUs of before, found 7: gone GPU-3"])
+    proof = proof_of([], [], lost=["of the 8 GPUs of before, 7 are there; gone are GPU-3"])
     assert (proof["healthy"], proof["reasons"]) == (
         False,
-        ["lost: expected the 8 GPUs of before, found 7: gone GPU-3"],
+        ["lost: of the 8 GPUs of before, 7 are there; gone are GPU-3"],
     )
 
 

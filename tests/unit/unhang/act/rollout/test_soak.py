@@ -39,7 +39,7 @@ def test_a_soak_is_one_time_for_all_nodes(given, wanted):
 
 @pytest.mark.parametrize("given", ["10", "a", "10m,2m", "-5m", "1m,"])
 def test_a_soak_that_is_no_time_is_refused(given):
-    with pytest.raises(UserError, match=r"^--soak: expected"):
+    with pytest.raises(UserError, match=r"^--soak takes"):
         parse_soak(given)
 
 
@@ -221,16 +221,15 @@ def test_a_canary_that_is_well_after_its_soak_lets_the_next_wave_begin(recorded,
             "ok",
             None,
             (
-                "expected the boot a-boot2 in which it was proved, found other: it has booted since"
-                " its release"
+                "it has booted since its release: its boot is other, not a-boot2, in which it was proved"
             ),
         ),
-        ("a-boot2", "unreachable", None, "expected an answer after its release, found none"),
+        ("a-boot2", "unreachable", None, "it did not answer after its release"),
         (
             "a-boot2",
             "ok",
             Service(frozenset(), {"a": "slurm (Not responding)"}),
-            "expected it to take jobs, found it out of service: slurm (Not responding)",
+            "it is out of service, and takes no jobs: slurm (Not responding)",
         ),
     ],
 )
@@ -292,7 +291,7 @@ def test_a_new_serious_finding_after_the_release_is_a_fault(recorded, tmp_path):
         recorded, tmp_path, at_the_proof=[finding("old")], now=[finding("old"), finding("xid")]
     )
     assert found.node.why == (
-        "soak: new: xid (error), expected none, found 79; a person has to look"
+        "soak: new: xid (error): the check found 79, and expected none; a person has to look"
     )
 
 

@@ -95,7 +95,7 @@ def test_the_status_of_each_run_says_what_was_undone_and_by_whom(runs, run, role
 
 
 def test_a_run_that_another_undo_has_brought_back_does_not_go_on(runs):
-    with pytest.raises(UserError, match=f"found that it was undone on 1 node by {UNDO}"):
+    with pytest.raises(UserError, match=f"the rollout was undone on 1 node by {UNDO}"):
         begin(runs / SECOND, ["a", "b"], {"by": "ops"}, lambda _: True, "")
 
 

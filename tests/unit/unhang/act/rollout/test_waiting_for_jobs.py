@@ -77,7 +77,7 @@ def test_a_time_has_its_unit(given, seconds):
 
 @pytest.mark.parametrize("given", ["3", "d", "3 days", "-1h", ""])
 def test_a_time_without_a_unit_is_refused(given):
-    with pytest.raises(UserError, match="--soak: expected a time such as 30m, 12h or 3d"):
+    with pytest.raises(UserError, match="--soak takes a time such as 30m, 12h or 3d"):
         parse_time(given, "--soak")
 
 
@@ -97,7 +97,7 @@ def test_a_job_that_goes_on_is_waited_for_and_fails_only_when_the_wait_is_over(s
     status, evidence = waited(["4711"], over=True, drained=True)
     assert (status, evidence["why"]) == (
         FAILED,
-        f"expected no jobs on the node by {SINCE}, found 4711",
+        f"the node still has jobs by {SINCE}: 4711",
     )
     assert waited([], over=False, drained=True)[0] == DONE
 

@@ -55,10 +55,7 @@ def test_one_document_is_still_one_node(piped):
         ("", "standard input: expected a document of unhang collect, found nothing"),
         (
             json.dumps(node("a")) + '{"schema": "unh',
-            (
-                "standard input, document 2: expected a document of unhang collect, found: no valid"
-                " JSON"
-            ),
+            "standard input, document 2: expected a document of unhang collect, found: no valid JSON",
         ),
         (
             json.dumps(node("a")) + "ssh: connect refused",

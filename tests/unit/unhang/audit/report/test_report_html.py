@@ -537,9 +537,9 @@ def test_a_node_file_that_is_none_costs_only_itself(tmp_path, text):
     ("text", "message"),
     [
         (None, "unhang judge"),
-        ("{", "expected JSON"),
-        ("[]", "found 'list'"),
-        ('{"schema": "unhang/findings/9"}', "found 'unhang/findings/9'"),
+        ("{", "is not JSON"),
+        ("[]", "is of schema 'list'"),
+        ('{"schema": "unhang/findings/9"}', "is of schema 'unhang/findings/9'"),
     ],
 )
 def test_a_run_that_was_not_judged_says_what_to_type(tmp_path, text, message):

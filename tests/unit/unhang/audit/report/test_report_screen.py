@@ -327,10 +327,10 @@ def test_an_unread_node_says_why_on_the_first_screen():
         "error",
         "Its facts could not be collected",
         "facts",
-        "expected seconds in unhang_node_timeout_s, found 'abc'",
+        "unhang_node_timeout_s must be a number of seconds, and is 'abc'",
     )
     document = fleets.document([failed], {"failed": 1})
     [cause] = document["causes"]
     assert "  found" not in render_screen({**document, "causes": [{**cause, "unread": False}]}, 100)
     shown = render_screen({**document, "causes": [{**cause, "unread": True}]}, 100)
-    assert "\n  found   expected seconds in unhang_node_timeout_s, found 'abc'\n" in shown
+    assert "\n  found   unhang_node_timeout_s must be a number of seconds, and is 'abc'\n" in shown

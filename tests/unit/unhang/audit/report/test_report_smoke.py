@@ -119,7 +119,7 @@ def test_results_of_a_rollout_of_the_gate_and_of_a_file_are_read_and_what_is_non
         ["gpu009"],
     ]
     (fault,) = found.faults
-    assert "expected a result of the smoke test, found: " in fault and "\n" not in fault
+    assert " is not a result of the smoke test: " in fault and "\n" not in fault
 
 
 def test_nothing_that_a_smoke_test_says_becomes_markup(tmp_path):

@@ -52,16 +52,16 @@ def test_a_good_file_is_loaded(tmp_path):
             "    title: A rule",
             "    title: A rule\n    sympotms: []",
             4,
-            "rule a-rule: sympotms: unknown key (did you mean symptoms?); allowed are id, title",
+            "rule a-rule: sympotms: this key is unknown (did you mean symptoms?); allowed are id, title",
         ),
         ("    title: A rule\n", "", 2, "the key title is missing"),
         (
             "severity: error",
             "severity: eror",
             4,
-            "severity: found 'eror' (did you mean error?); allowed are critical, error",
+            "severity: 'eror' (did you mean error?) is not allowed; allowed are critical, error",
         ),
-        ("scope: node", "scope: [node]", 5, "scope: found a list"),
+        ("scope: node", "scope: [node]", 5, "scope: a list"),
         (
             "gpus.count == 0",
             "gpus.cuont == 0",
@@ -75,13 +75,13 @@ def test_a_good_file_is_loaded(tmp_path):
             "remedy: {person: look}",
             "remedy: {nobody: look}",
             9,
-            "remedy: found a map with nobody; allowed is {role, policy, person} or {person}",
+            "remedy: this must be {role, policy, person} or {person}, and is a map with nobody",
         ),
         (
             "remedy: {person: look}",
             "remedy: {role: r, policy: {driver: {verison: '1'}}}",
             9,
-            "remedy.policy.driver.verison: unknown key (did you mean version?)",
+            "remedy.policy.driver.verison: this key is unknown (did you mean version?)",
         ),
         (
             '    sources: [{url: "https://example.org/", says: so}]\n',
@@ -93,7 +93,7 @@ def test_a_good_file_is_loaded(tmp_path):
             'sources: [{url: "https://example.org/", says: so}]',
             "sources: []",
             10,
-            "sources: found a list",
+            "sources: a list is not allowed",
         ),
         (
             "confidence: documented",
@@ -103,7 +103,7 @@ def test_a_good_file_is_loaded(tmp_path):
         ),
         ("count: 0}}]", "count: x}}]", 12, "examples.match[0]: gpus.count: Expected int"),
         ("{gpus: {count: 1}}", "{gpsu: {count: 1}}", 12, "(did you mean gpus?)"),
-        ("- id: a-rule", "- id: A Rule", 2, "id: found 'A Rule'; allowed is what matches"),
+        ("- id: a-rule", "- id: A Rule", 2, "id: 'A Rule' does not match"),
     ],
 )
 def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, message):
@@ -125,10 +125,10 @@ def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, messa
         ("rules: !!python/object/apply:os.system ['true']\n",
         "the tag tag:yaml.org,2002:python/object/apply:os.system is not allowed"),
         ("rules: " + "[" * 100 + "]" * 100 + "\n", "nests more than 40 deep"),
-        ("rule: []\n", ":1: rule: unknown key (did you mean rules?)"),
-        ("- id: x\n", "expected a map, found a list"),
-        ("", "expected a map, found nothing"),
-        ("rules: 5\n", "rules: expected a list, found a number 5"),
+        ("rule: []\n", ":1: rule: this key is unknown (did you mean rules?)"),
+        ("- id: x\n", "must be a map, and is a list"),
+        ("", "must be a map, and is nothing"),
+        ("rules: 5\n", "rules: this must be a list, and is a number 5"),
         ("? [a]\n: b\n", "a key must be a text"),
         ("# " + "x" * (2 * 1024 * 1024) + "\n", "is larger than 2097152 bytes"),
         ("rules: [" + "1," * 200_001 + "]", "holds more than 200000 values"),
@@ -241,7 +241,7 @@ def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     )
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["catalogue", "check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
-    assert "match[0]: expected fail, found unknown" in capsys.readouterr().out
+    assert "match[0]: the rule must give fail, and gives unknown" in capsys.readouterr().out
 
 
 def test_rules_of_a_user_leave_the_projects_own_compiled_as_they_are(tmp_path):
@@ -261,7 +261,7 @@ def test_a_pipe_in_a_folder_of_rules_is_refused_and_never_waited_for(tmp_path):
     loaded = load_catalogue([tmp_path], built_in=False)
     assert [rule.id for rule in loaded.rules] == ["a-rule"]
     (fault,) = loaded.faults
-    assert fault == f"{tmp_path / 'pipe.yml'}: expected a regular file, found something else"
+    assert fault == f"{tmp_path / 'pipe.yml'}: it is not a regular file"
 
 
 @pytest.mark.timeout(60)

@@ -169,8 +169,8 @@ def test_examples_that_do_not_hold_are_reported():
     )
     found = [str(one) for one in check_examples(compile_rule(row))]
     assert found == [
-        "a-rule: match[0]: expected fail, found pass",
-        "a-rule: near_miss[0]: expected pass or skip, found fail",
+        "a-rule: match[0]: the rule must give fail, and gives pass",
+        "a-rule: near_miss[0]: the rule must give pass or skip, and gives fail",
     ]
 
 

@@ -42,7 +42,7 @@ def test_nodes_of_a_group_take_its_gateways_in_turn(tmp_path):
 def test_more_nodes_than_a_node_set_may_have_are_refused_before_they_are_made(tmp_path, gateways):
     place = topology(tmp_path, f"{HERE}: {gateways}\n{gateways}: gpu001")
     with pytest.raises(
-        UserError, match=rf"expected a topology of ClusterShell at {place}, found: .*{MAX_HOSTS}"
+        UserError, match=rf"{place} is not a topology of ClusterShell: .*{MAX_HOSTS}"
     ):
         routes_of(place, ["gpu001"])
 
@@ -51,7 +51,9 @@ def test_a_topology_without_end_is_refused(tmp_path):
     place = topology(tmp_path, f"{HERE}: gw1")
     with place.open("r+b") as source:
         source.truncate(MOST_BYTES + 1)
-    with pytest.raises(UserError, match=f"found: the file is larger than {MOST_BYTES} bytes"):
+    with pytest.raises(
+        UserError, match=f"ClusterShell: the file is larger than {MOST_BYTES} bytes"
+    ):
         routes_of(place, ["gpu001"])
 
 
@@ -62,7 +64,7 @@ def test_a_topology_without_end_is_refused(tmp_path):
 def test_what_is_no_topology_is_said_to_be_none(tmp_path, text):
     place = tmp_path / "topology.conf"
     place.write_bytes(text)
-    with pytest.raises(UserError, match="expected a topology of ClusterShell at"):
+    with pytest.raises(UserError, match="is not a topology of ClusterShell"):
         routes_of(place, ["gpu001"])
 
 

@@ -114,6 +114,7 @@ def test_what_plain_ssh_does_is_not_refused():
 )
 def test_values_that_are_none_are_one_line(values):
     with pytest.raises(
-        UserError, match=r"^gpu001: expected numbers of seconds and arguments of ssh, found: "
+        UserError,
+        match=r"^gpu001 has settings of ssh that are no numbers of seconds or arguments: ",
     ):
         reach_of(host(**values), {})

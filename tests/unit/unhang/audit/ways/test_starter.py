@@ -99,7 +99,7 @@ def test_a_folder_that_others_may_write_is_refused(start, kept):
     kept.parent.chmod(0o770)
     done = start(SENT, COLLECTOR)
     assert (done.returncode, done.stdout) == (1, BEGUN)
-    assert b"to be a folder that only its user can write" in done.stderr
+    assert b"must be a folder that only its user can write" in done.stderr
     assert list(kept.parent.iterdir()) == []
 
 
@@ -145,7 +145,7 @@ def test_in_a_home_that_others_may_write_it_lies_nowhere(start, kept):
     home.chmod(0o777)
     done = start(SENT, COLLECTOR)
     assert (done.returncode, done.stdout) == (1, BEGUN)
-    assert f"expected {home} to be a folder that only its user can write" in done.stderr.decode()
+    assert f"{home} must be a folder that only its user can write" in done.stderr.decode()
     assert list(home.iterdir()) == []
 
 
@@ -153,14 +153,14 @@ def test_a_folder_that_is_a_link_is_refused(start, kept, tmp_path):
     kept.parent.parent.mkdir(parents=True)
     (tmp_path / "theirs").mkdir(mode=0o700)
     kept.parent.symlink_to(tmp_path / "theirs")
-    assert b"to be a folder that only its user can write" in start(SENT, COLLECTOR).stderr
+    assert b"must be a folder that only its user can write" in start(SENT, COLLECTOR).stderr
     assert list((tmp_path / "theirs").iterdir()) == []
 
 
 def test_other_bytes_than_the_hash_are_neither_kept_nor_started(start, kept):
     done = start(SENT, COLLECTOR[:-1])
     assert (done.returncode, done.stdout) == (1, BEGUN)
-    assert b"found other bytes" in done.stderr
+    assert b"the bytes are not those" in done.stderr
     assert list(kept.parent.iterdir()) == []
 
 

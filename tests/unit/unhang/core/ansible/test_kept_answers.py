@@ -31,7 +31,7 @@ def test_of_many_bad_documents_a_hundred_are_kept_and_the_others_are_named(tmp_p
 
 
 def invalid(host):
-    message = "expected one JSON object"
+    message = "the answer is not one JSON object"
     return run_files.node_document(host, [], {}, "invalid", message, None)
 
 
@@ -61,4 +61,7 @@ def test_an_answer_that_cannot_be_written_is_named_and_the_record_stays(tmp_path
     (tmp_path / "run/nodes/gpu001.raw").mkdir()
     run_files.write_node(tmp_path / "run", invalid("gpu001"), "rubbish")
     written = run_folder.read_node(tmp_path / "run/nodes/gpu001.json")
-    assert written["message"] == "expected one JSON object; its answer was not kept: Is a directory"
+    assert (
+        written["message"]
+        == "the answer is not one JSON object; its answer was not kept: Is a directory"
+    )

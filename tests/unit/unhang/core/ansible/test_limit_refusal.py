@@ -45,7 +45,7 @@ def test_a_node_set_is_refused_with_its_hosts(limit, hosts):
 
 
 def test_a_set_without_end_and_one_that_is_too_long_for_a_line_are_told_otherwise():
-    assert "at most 100000 hosts" in limit_refusal("gpu[1-999999999]")
+    assert "more than 100000" in limit_refusal("gpu[1-999999999]")
     assert "into a file, one a line, and --limit @FILE" in limit_refusal("gpu[0001-0900]")
 
 

@@ -59,13 +59,16 @@ def test_a_row_with_all_its_fields_is_taken(tmp_path):
         ({"eol": 2026}, "535: eol: 2026 is no date"),
         ({"as_of": "soon"}, "535: as_of: 'soon' is no date"),
         ({"first": "535.x"}, "535: first: '535.x' is not a driver version"),
-        ({"first": 535}, "535: first: expected a text, found 535; write '535' in quotes"),
+        ({"first": 535}, "535: first: this must be a text, and is 535; write '535' in quotes"),
         ({"first": None}, "535: first: is missing"),
-        ({"type": "LTS"}, "535: type: found 'LTS' (did you mean LTSB?); allowed are LTSB, PB"),
-        ({"links": "four"}, "535: links: expected a number, found 'four'"),
-        ({"links": True}, "535: links: expected a number, found True"),
-        ({"codes": [1, "two"]}, "535: codes: expected a number, found 'two'"),
-        ({"codes": 1}, "535: codes: expected a list of numbers, found 1"),
+        (
+            {"type": "LTS"},
+            "535: type: 'LTS' (did you mean LTSB?) is not allowed; allowed are LTSB, PB",
+        ),
+        ({"links": "four"}, "535: links: this must be a number, and is 'four'"),
+        ({"links": True}, "535: links: this must be a number, and is True"),
+        ({"codes": [1, "two"]}, "535: codes: this must be a number, and is 'two'"),
+        ({"codes": 1}, "535: codes: this must be a list of numbers, and is 1"),
         (
             {"eof": "2026-01-01"},
             "535: eof: unknown field (did you mean eol?); the table has branch, eol",
@@ -157,7 +160,7 @@ def test_one_table_through_the_door_is_what_the_whole_catalogue_has():
 
 
 def test_a_table_that_is_not_there_is_named():
-    with pytest.raises(UserError, match="expected the table no_such_table, found none"):
+    with pytest.raises(UserError, match="there is no table no_such_table"):
         catalogue.table("no_such_table")
 
 

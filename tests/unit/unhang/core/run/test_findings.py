@@ -83,7 +83,7 @@ def test_findings_of_another_type_are_refused(tmp_path, findings):
     (tmp_path / "findings.json").write_text(
         f'{{"schema": "unhang/findings/1", "causes": [], "findings": {findings}}}'
     )
-    with pytest.raises(Unreadable, match="expected what the judge writes"):
+    with pytest.raises(Unreadable, match="is not what the judge writes"):
         read_findings(tmp_path)
 
 
@@ -98,5 +98,5 @@ def test_findings_of_another_type_are_refused(tmp_path, findings):
 )
 def test_what_is_no_json_is_refused(tmp_path, text):
     (tmp_path / "findings.json").write_text(text, encoding="latin-1")
-    with pytest.raises(Unreadable, match="expected JSON"):
+    with pytest.raises(Unreadable, match="is not JSON"):
         read_findings(tmp_path)

@@ -51,8 +51,7 @@ def test_findings_that_cannot_be_read_say_where_and_what_to_do(tmp_path, content
     with pytest.raises(
         UserError,
         match=(
-            r"^expected the findings of the run in \S+/findings\.json, found: .{3,}; next: unhang"
-            r" judge \S+$"
+            r"^the findings of the run in \S+/findings\.json cannot be read: .{3,}; next: unhang judge \S+$"
         ),
     ):
         read_findings_record(tmp_path)

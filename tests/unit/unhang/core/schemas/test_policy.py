@@ -15,14 +15,17 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({"drvier": {}}, "drvier: unknown key (did you mean driver?); allowed are driver, kernel"),
+        (
+            {"drvier": {}},
+            "drvier: this key is unknown (did you mean driver?); allowed are driver, kernel",
+        ),
         (
             {"driver": {"verison": "1"}},
-            "driver.verison: unknown key (did you mean version?); allowed are version, min",
+            "driver.verison: this key is unknown (did you mean version?); allowed are version, min",
         ),
         (
             {"driver": {"version": 535.1}},
-            "driver.version: expected a text, found a number 535.1; write '535.1' in quotes",
+            "driver.version: this must be a text, and is a number 535.1; write '535.1' in quotes",
         ),
         ({"driver": {"version": "latest"}}, "driver.version: 'latest' is not a driver version"),
         (
@@ -33,12 +36,12 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         ({"cuda": {"min": "{{ 7*7 }}"}}, "cuda.min: '{{ 7*7 }}' is not a cuda version"),
         (
             {"driver": {"flavour": "opne"}},
-            "driver.flavour: found 'opne' (did you mean open?); allowed are open, proprietary",
+            "driver.flavour: 'opne' (did you mean open?) is not allowed; allowed are open, proprietary",
         ),
-        ({"driver": "535"}, "driver: expected a map, found a text '535'"),
-        ({"gpu": {"count": "8"}}, "gpu.count: expected a whole number, found a text '8'"),
-        ({"gpu": {"count": -1}}, "gpu.count: found -1"),
-        ({"pcie": {"width": 7}}, "pcie.width: found 7; allowed are 1, 2, 4, 8, 16"),
+        ({"driver": "535"}, "driver: this must be a map, and is a text '535'"),
+        ({"gpu": {"count": "8"}}, "gpu.count: this must be a whole number, and is a text '8'"),
+        ({"gpu": {"count": -1}}, "gpu.count: -1 is not allowed"),
+        ({"pcie": {"width": 7}}, "pcie.width: 7 is not allowed; allowed are 1, 2, 4, 8, 16"),
         ({"nccl": {"settings": {"nccl_debug": "WARN"}}}, "nccl.settings"),
         ({"waivers": [{"rule": "a-rule"}]}, "waivers.0: the key reason is missing"),
         (
@@ -48,13 +51,13 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         (
             {"waivers": [{**WAIVER, "until": "next week"}]},
             (
-                "waivers.0.until: found 'next week'; allowed is what matches"
+                "waivers.0.until: 'next week' does not match"
                 " ^[0-9]{4}-[0-9]{2}-[0-9]{2}$, such as 2026-12-31"
             ),
         ),
         ({"waivers": [{**WAIVER, "hosts": ["gpu[001-"]}]}, "waivers.0.hosts.0: "),
-        ({"waivers": [{**WAIVER, "hosts": ["gpu[1-999999999]"]}]}, "at most 100000 hosts"),
-        ([], "unhang_policy: expected a map, found a list"),
+        ({"waivers": [{**WAIVER, "hosts": ["gpu[1-999999999]"]}]}, "hosts, more than 100000"),
+        ([], "unhang_policy: this must be a map, and is a list"),
         (
             {"driver": {"version": "535.154.05", "min": "580.65.06"}},
             (
@@ -95,7 +98,7 @@ def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, messa
 )
 def test_what_was_found_is_named_once(given, shown):
     (found,) = policy_faults({"driver": given})
-    assert one_line(found).endswith(f"driver: expected a map, found {shown}")
+    assert one_line(found).endswith(f"driver: this must be a map, and is {shown}")
 
 
 def test_a_threshold_that_no_rule_reads_is_a_fault_once_the_rules_are_known():
@@ -131,7 +134,10 @@ def test_a_policy_file_may_hold_one_policy_or_one_for_each_group(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("driver:\n  verison: '1'\n", ":2: driver.verison: unknown key (did you mean version?)"),
+        (
+            "driver:\n  verison: '1'\n",
+            ":2: driver.verison: this key is unknown (did you mean version?)",
+        ),
         (
             "groups:\n  gpu:\n    kernel:\n      min: none\n",
             ":4: groups.gpu.kernel.min: 'none' is not a kernel version",
@@ -222,9 +228,7 @@ def test_numbers_in_plain_decimal_digits_are_what_they_say(tmp_path):
 def test_a_pipe_in_place_of_a_policy_is_refused_and_never_waited_for(tmp_path):
     pipe = tmp_path / "policy.yml"
     os.mkfifo(pipe)
-    with pytest.raises(
-        UserError, match=r"policy\.yml: expected a regular file, found something else"
-    ):
+    with pytest.raises(UserError, match=r"policy\.yml: it is not a regular file"):
         load_policy(pipe)
 
 

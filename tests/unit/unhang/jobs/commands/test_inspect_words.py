@@ -143,7 +143,7 @@ def test_a_value_that_makes_no_sense_is_refused_by_the_name_of_its_option(words,
     with pytest.raises(SystemExit):
         parsed(*words)
     printed = capsys.readouterr().err
-    assert f"argument {words[0]}: expected " in printed and f"found {words[1]!r}" in printed
+    assert f"argument {words[0]}: " in printed and repr(words[1]) in printed
 
 
 def test_a_kernel_log_that_is_not_there_is_refused(tmp_path):

@@ -438,7 +438,7 @@ def test_odd_dumps_are_survived():
     ("change", "fault"),
     [
         (lambda _: {"schema": "unhang/evidence/1"}, "the key collector is missing"),
-        (lambda document: {**document, "ranks": "none"}, "ranks: expected"),
+        (lambda document: {**document, "ranks": "none"}, "ranks: this must be"),
         (lambda document: {**document, "sections": {}}, "sections: the key ranks is missing"),
         (lambda document: {**document, "asked_as": "gpu1; touch owned"}, "asked_as: found"),
         (lambda document: {**document, "asked_as": "--become"}, "asked_as: found"),

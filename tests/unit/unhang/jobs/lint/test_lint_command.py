@@ -68,7 +68,7 @@ def test_file_that_cannot_be_read_as_text_is_no_clean_result(tmp_path, script, c
     binary = tmp_path / "job.sh"
     binary.write_bytes(b"\0\1\2")
     assert cli.main(["lint", str(binary)]) == 2
-    assert "job.sh is binary or larger than 8 MiB; nothing was read" in capsys.readouterr().err
+    assert "job.sh is binary or larger than 8 MiB, so nothing was read" in capsys.readouterr().err
     assert cli.main(["lint", "-q", str(binary), script]) == 1
 
 

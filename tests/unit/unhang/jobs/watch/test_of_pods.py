@@ -37,7 +37,7 @@ def test_outside_of_a_pod_the_option_is_refused(name, account, tmp_path):
     if name == "token":
         (tmp_path / "token").unlink()
     given = {key: value for key, value in INSIDE.items() if key != name}
-    with pytest.raises(UserError, match=r"--pods: expected a pod with a service account"):
+    with pytest.raises(UserError, match=r"--pods needs a pod with a service account"):
         cluster_of(given, account)
 
 

@@ -146,7 +146,7 @@ FORGED = "OS=Linux State=IDLE ThreadsPerCore=1 Reason=unhang r1: mine [root@2026
     ],
 )
 def test_what_can_be_read_in_two_ways_is_refused(text):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=r"must begin with|not one|this is not|lacks"):
         parse_nodes(text)
 
 
@@ -218,7 +218,7 @@ def test_a_time_that_is_none_is_not_known(shown):
     ],
 )  # fmt: skip
 def test_json_of_another_form_is_refused(text):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=r"not JSON with nodes|no list of nodes|lacks a name"):
         parse_nodes_json(text)
 
 
@@ -246,7 +246,7 @@ def test_reservations_active_ones_and_future_ones():
         "root",
     )
     assert parse_reservations("No reservations in the system\n") == []
-    with pytest.raises(ValueError, match="expected a reservation"):
+    with pytest.raises(ValueError, match="a reservation lacks"):
         parse_reservations("Reservation: night\n")
 
 
@@ -272,5 +272,5 @@ def test_jobs_that_are_on_a_node_and_not_those_that_have_ended():
     ],
 )
 def test_a_list_of_jobs_that_is_none_is_not_an_empty_one(text):
-    with pytest.raises(ValueError, match="expected ID"):
+    with pytest.raises(ValueError, match="is not a job as ID"):
         parse_jobs(text)

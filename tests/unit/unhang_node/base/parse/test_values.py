@@ -51,9 +51,9 @@ def test_files_of_unhang_that_somebody_replaced_are_named(tmp_path, text):
         place = tmp_path / path[1:]
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    with pytest.raises(ValueError, match="expected a lock of unhang"):
+    with pytest.raises(ValueError, match="does not hold a lock of unhang"):
         read_lock(str(tmp_path))
-    with pytest.raises(ValueError, match="expected what unhang saved there"):
+    with pytest.raises(ValueError, match="does not hold what unhang saved there"):
         read_own_json(str(tmp_path), state_path("host_tuning"), "unhang/state/1")
 
 

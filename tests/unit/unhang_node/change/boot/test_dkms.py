@@ -68,7 +68,7 @@ def test_why_a_module_is_not_there_is_one_line_with_the_line_of_the_log(tmp_path
     builds = read_builds(root)
     assert why_not_built(builds, "nvidia*", "6.1.0-50-amd64") == ""
     assert why_not_built(builds, "nvidia*", "6.1.0-50-amd64", "550.1").startswith(
-        "expected DKMS to have built nvidia* 550.1 for kernel 6.1.0-50-amd64"
+        "DKMS has not built nvidia* 550.1 for kernel 6.1.0-50-amd64"
     )
     shown = why_not_built(builds, "nvidia*", "6.12.95+deb12-amd64")
     assert (

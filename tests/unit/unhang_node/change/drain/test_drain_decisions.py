@@ -69,7 +69,7 @@ def standing(states, reason="", jobs=(), reservations=()):
         ("IDLE+FAIL", OTHERS, False, "", "left so"),
         ("IDLE+REBOOT_REQUESTED", "", False, "that ends every drain", ""),
         ("DOWN+DRAIN+REBOOT_ISSUED", OTHERS, False, "that ends every drain", ""),
-        ("FUTURE", "", False, "expected a node in use", ""),
+        ("FUTURE", "", False, "is not in use", ""),
     ],
 )
 def test_what_is_drained_refused_and_left_alone(states, reason, act, refused, note):
@@ -102,7 +102,7 @@ def test_a_node_of_another_machine_is_not_drained(known, booted_at, host, refuse
     assert found.act is not refused
     if refused:
         assert (
-            f"to be the machine {host.name}, found {known}, which booted at another time:"
+            f"is {known}, which booted at another time, not the machine {host.name}:"
             " drain_node names another machine" in found.refused
         )
     ours = Standing(node._replace(states=parse_states("IDLE+DRAIN"), reason=OURS))
@@ -253,7 +253,7 @@ def test_a_reason_is_one_line_in_which_its_run_is_found_again(why):
 
 @pytest.mark.parametrize("run", ["", "a b", "r1:", "r1\nr2", "x" * 81, "-r"])
 def test_a_run_that_could_not_be_found_again_is_refused(run):
-    with pytest.raises(ValueError, match="expected a run's id"):
+    with pytest.raises(ValueError, match="a run's id"):
         reason_for(run, "x")
 
 
@@ -261,7 +261,7 @@ def test_a_run_that_could_not_be_found_again_is_refused(run):
     "name", ["gpu[1-4]", "a,b", "ALL", "all", "-x", "", "gpu001\n", "a b", "é"]
 )
 def test_a_name_that_is_not_one_nodes_is_refused(name):
-    with pytest.raises(ValueError, match="expected the name of one node"):
+    with pytest.raises(ValueError, match="is not the name of one node"):
         check_name(name)
 
 
@@ -344,6 +344,6 @@ def test_a_node_that_slurm_would_power_down_while_it_is_drained_is_not_drained(
     assert bool(why) is refused
     assert (
         not refused
-        or "found SuspendProgram and SuspendTime 300 sec: Slurm would power gpu001 down while it is changed"
+        or "SuspendProgram and SuspendTime 300 sec are set: Slurm would power gpu001 down while it is changed"
         in why
     )

@@ -40,7 +40,7 @@ def test_one_gpu_is_reset_with_its_services_stopped_and_fabric_manager_runs_on()
 
 @pytest.mark.parametrize("uuid", [None, "", "3", "GPU-1; reboot", f"{UUID},{OTHER}", "-i"])
 def test_nothing_but_a_uuid_comes_to_the_command(uuid):
-    with pytest.raises(ValueError, match="expected the UUID of a GPU"):
+    with pytest.raises(ValueError, match="is not the UUID of a GPU"):
         uuids_to_reset([gpu("Xid 95", uuid=uuid)])
 
 
@@ -51,7 +51,7 @@ def test_a_boot_resets_all_so_that_none_is_reset_before_it():
 
 
 def test_the_same_fault_is_not_treated_twice_within_a_day():
-    with pytest.raises(ValueError, match=r"found one 2 hours ago for Xid 95; have the GPU"):
+    with pytest.raises(ValueError, match=r"only 2 hours ago for Xid 95; have the GPU"):
         refuse_again([gpu("Xid 95", "Xid 48")], [row("Xid 95")], 1000.0 + 7200)
     with pytest.raises(ValueError, match="have the GPU replaced"):
         refuse_again([gpu("Xid 95")], [row("Xid 95")], 0.0)  # the clock was set back

@@ -125,7 +125,7 @@ def test_text_of_a_healthy_job_has_no_rank():
      "Job summary\n===========\n"],
 )  # fmt: skip
 def test_another_service_is_refused(text):
-    with pytest.raises(ValueError, match=r"expected|Expecting|Extra"):
+    with pytest.raises(ValueError, match=r"not a status|Expecting|Extra"):
         parse_ras(text)
 
 
