@@ -192,7 +192,7 @@ def test_out_says_where_the_findings_go(run, tmp_path):
     [
         (["nowhere"], "expected a run folder"),
         (["RUN", "--policy", "none.yml"], "none.yml: cannot be read"),
-        (["RUN", "--now", "tomorrow"], "--now: expected a date"),
+        (["RUN", "--now", "tomorrow"], "--now takes a date"),
     ],
 )
 def test_what_cannot_be_judged_exits_with_two_and_one_line(run, capsys, arguments, message):

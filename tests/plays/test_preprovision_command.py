@@ -104,7 +104,7 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
         (["gpu[1-"], "is not a node set such as gpu[001-016]"),
         (
             ["gpu001", "--reference", "gpu009"],
-            "expected a host of the inventory as --reference, found gpu009",
+            "--reference takes a host of the inventory, not gpu009",
         ),
         (
             ["gpu001", "--severities", "bad"],
@@ -190,5 +190,5 @@ def test_a_host_program_is_answered_with_its_own_exit_code_and_only_a_fail_drain
     lazy = preprovision(pair, "gpu002", "--as", program)
     assert (
         lazy.returncode,
-        lazy.stdout.startswith("not checked: --as: expected --quick beside it"),
+        lazy.stdout.startswith("not checked: --as needs --quick beside it"),
     ) == (wrong, True)

@@ -75,7 +75,7 @@ def test_a_message_asks_for_its_name_once_follows_nothing_and_shows_no_answer(tm
         check=True,
     )
     said, got, asked = json.loads(done.stdout)
-    assert said == ["expected status 2xx, found 302", "expected status 2xx, found 401"]
+    assert said == ["it answered 302, not 2xx", "it answered 401, not 2xx"]
     assert got == [["127.0.0.2", "/S3CRET"], ["127.0.0.3", "/S3CRET"]], (
         "one message for each call, at the address that the name had then"
     )

@@ -420,14 +420,14 @@ def test_experiments_tell_what_cures_and_junit_names_the_failed_phase_and_the_ra
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("--nproc", "0"), "--nproc: expected a number above 0, found 0"),
+        (("--nproc", "0"), "--nproc takes a number above 0, not 0"),
         (("--phases", "al_reduce"), "found 'al_reduce'"),
         (("--drill", "1:stopp"), "--drill takes RANK:FAULT[:PHASE], or HOST, HOST+HOST or *NODES"),
         (("--hosts", "gpu[1-"), "is not a node set such as gpu[001-016]"),
         (("--hosts", "gpu*"), "takes host names or node sets"),
         (("--env", "NCCL_ALGO"), "takes NAME=VALUE, not 'NCCL_ALGO'"),
         (("--max-size", "lots"), "is not a size such as 64K"),
-        (("--port", "70000"), "expected a port up to 65535"),
+        (("--port", "70000"), "--port takes a port up to 65535"),
         (("--baseline", "/nowhere.json"), "/nowhere.json is not a result of unhang smoke"),
     ],
 )

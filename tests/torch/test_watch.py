@@ -99,7 +99,7 @@ def test_a_job_that_hangs_is_told_and_ended(scene, words, lane, tmp_path):
         "hung",
         1,
     )
-    assert "hook false: expected exit code 0, found 1" in done.stderr
+    assert "hook false: it ended with exit code 1, not 0" in done.stderr
     [bundle] = tmp_path.glob("hang-*.tar.gz")
     assert str(bundle) == told["full"]
     assert evidence_again(bundle, tmp_path)["suspects"][0]["rank"] == 1
@@ -363,9 +363,9 @@ def test_a_terminal_shows_a_line_for_each_rank_until_the_job_ends():
         (["--", "/no/such/program"], "/no/such/program: No such file"),
         (
             ["--hook", "/no/such/hook", "--", "true"],
-            "--hook: expected a program that can be started",
+            "--hook: /no/such/hook is not a program that can be started",
         ),
-        (["--webhook", "ftp://x", "--", "true"], "--webhook: expected an address"),
+        (["--webhook", "ftp://x", "--", "true"], "--webhook takes an address"),
         (["--out", "/no/such", "--", "true"], "--out: expected a folder"),
     ],
 )

@@ -80,7 +80,7 @@ def test_rules_of_the_catalogue_are_narrowed_by_id_and_severity(capsys):
 @pytest.mark.parametrize("command", [["lint", "{script}"], ["catalogue"]])
 def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
     assert main([word.format(script=script) for word in command] + ["--severity", "fatal"]) == 2
-    assert "--severity: expected one of " in capsys.readouterr().err
+    assert "--severity takes one of " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

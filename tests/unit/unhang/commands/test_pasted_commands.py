@@ -323,10 +323,7 @@ def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, cap
     main(["plan", str(folder), "-q"])
     before = (folder / "plan.json").read_bytes()
     assert main(["remediate", str(folder), "--rule", "a-role"]) == 2
-    assert (
-        "expected no plan of this run, or --new to make another with --rule=a-role, found plan "
-        in capsys.readouterr().err
-    )
+    assert "; to make another with --rule=a-role, add --new\n" in capsys.readouterr().err
     assert (folder / "plan.json").read_bytes() == before
     main(["remediate", str(folder), "--rule", "a-role", "--new"])
     assert read_plan(folder).limits.only == ("a-role",)
@@ -334,7 +331,7 @@ def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, cap
     capsys.readouterr()
     assert main(["remediate", str(folder), "--new"]) == 2
     assert (
-        "--new: expected --host, --group, --rule, --severity or --owner beside it"
+        "--new needs --host, --group, --rule, --severity or --owner beside it"
         in capsys.readouterr().err
     )
 
@@ -344,7 +341,7 @@ def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, cap
     [
         (
             ["plan", "{run}", "--severity", "info"],
-            "expected findings to plan for, found none of --severity info",
+            "there are no findings of --severity info to plan for",
         ),
         (
             ["plan", "{run}", "--rule", "a-roll"],
@@ -359,11 +356,11 @@ def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, cap
         ),
         (
             ["remediate", "{run}", "--status", "--host", "gpu001"],
-            "expected a run folder beside --host, for which a plan is made, found --status",
+            "--host needs a run folder beside it, for which a plan is made, not --status",
         ),
         (
             ["remediate", "{run}/plan.json", "--rule", "a-role"],
-            "expected a run folder beside --rule, for which a plan is made, found ",
+            "--rule needs a run folder beside it, for which a plan is made, not ",
         ),
     ],
 )

@@ -54,8 +54,8 @@ def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before
     previewed(run_folder, json.dumps({"digest": "0123456789abcdef"}))
     assert main(["remediate", str(run_folder), "--apply"]) == 2
     problem = capsys.readouterr().err
-    assert "expected the plan 0123456789ab" in problem
-    assert f"found {digest[:12]}, which was not; preview it first: " in problem
+    assert f"the plan {digest[:12]} was not previewed, unlike the plan 0123456789ab" in problem
+    assert "; preview it first: " in problem
     assert not (run_folder / "journal.jsonl").exists()
 
 
@@ -99,8 +99,8 @@ def test_a_rollout_that_never_began_is_not_ended(run_folder, capsys, monkeypatch
     before = sorted(run_folder.iterdir())
     assert main(["remediate", str(run_folder), "--end"]) == 2
     assert (
-        f"--end: expected a rollout of {run_folder} that has begun, found none: there is nothing"
-        " to end" in capsys.readouterr().err
+        f"--end: no rollout of {run_folder} has begun: there is nothing to end"
+        in capsys.readouterr().err
     )
     assert sorted(run_folder.iterdir()) == before
 
@@ -108,6 +108,6 @@ def test_a_rollout_that_never_began_is_not_ended(run_folder, capsys, monkeypatch
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"digest": "\\u001b[2J"}', "[" * 100_000])
 def test_a_note_of_a_preview_that_is_damaged_is_no_preview(run_folder, text):
     previewed(run_folder, text)
-    with pytest.raises(UserError, match="which was not; preview it first") as refused:
+    with pytest.raises(UserError, match="; preview it first") as refused:
         refuse_another_than_previewed(run_folder, read_plan(run_folder))
     assert "\x1b" not in str(refused.value)

@@ -116,7 +116,7 @@ def test_print_writes_nothing(run, tmp_path, capsys):
     ("change", "says"),
     [
         (("--until", "2020-01-01"), "--until must be"),
-        (("--until", "soon"), "--until: expected a date"),
+        (("--until", "soon"), "--until takes a date"),
         (("--reason", "{{ lookup('pipe', 'id') }}"), "without templates"),
         (("--reason", "two\nlines"), "--reason must be a line"),
         (("--host", "h2"), "--host names h2, without a finding"),

@@ -133,7 +133,7 @@ def test_a_named_program_of_ansible_is_the_one_of_this_installation(monkeypatch,
     [
         (
             ["catalogue", "--rule", "xid-fatl"],
-            "--rule: expected the id of a rule, found 'xid-fatl'; did you mean xid-fatal?",
+            "--rule takes the id of a rule, not 'xid-fatl'; did you mean xid-fatal?",
         ),
         (["catalogue", "--rule", "zzz-*"], "`unhang catalogue` lists them"),
         (["history", "--prune", "--older-than", "3"], "--older-than takes yesterday, 12h, 3d"),
@@ -159,10 +159,10 @@ def test_a_wrong_value_is_refused_under_the_option_that_was_typed(
             "unrecognized arguments: --prun; unhang history --help has the options\n",
         ),
         (["report", "latest", "--sev", "error"], "did you mean --severity?\n"),
-        (["history", "-n", "-1"], "argument -n/--newest: expected a number of runs, found '-1'\n"),
+        (["history", "-n", "-1"], "argument -n/--newest: '-1' is not a number of runs\n"),
         (
             ["history", "--prune", "--keep", "-1"],
-            "argument --keep: expected a number of run folders, found '-1'\n",
+            "argument --keep: '-1' is not a number of run folders\n",
         ),
     ],
 )

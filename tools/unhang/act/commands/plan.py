@@ -139,13 +139,9 @@ def plan_of(folder: Path, limits: PlanOptions, filters: Filters, is_new: bool) -
     if asked := deciding(limits, filters):
         made = compute_plan(folder, limits, filters)
         if digest_of_plan(made) != digest_of_plan(plan):
-            found = (
-                f"found {name_of(plan)} ({describe_limits(plan)}); shown by: unhang plan"
-                f" {as_typed(folder)}"
-            )
             raise UserError(
-                f"expected no plan of this run, or --new to make another with {shlex.join(asked)},"
-                f" {found}"
+                f"this run already has {name_of(plan)} ({describe_limits(plan)}), shown by: unhang"
+                f" plan {as_typed(folder)}; to make another with {shlex.join(asked)}, add --new"
             )
     return plan
 
@@ -240,9 +236,7 @@ def _narrowed(
         if one["verdict"] == "fail" and asked.takes(one)
     }
     if not found:
-        raise UserError(
-            f"expected findings to plan for, found none of {asked.typed} in {as_typed(folder)}"
-        )
+        raise UserError(f"there are no findings of {asked.typed} to plan for in {as_typed(folder)}")
     rules = sorted(found) if asked.rules or asked.severities or asked.owners else ()
     return replace(limits, only=rules, hosts=asked.hosts)
 

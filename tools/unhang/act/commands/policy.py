@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     bandwidth = bandwidth_rows(read_baselines(arguments.smoke, "--smoke"))
     out = Path(arguments.out) if arguments.out else None
     if out and out.exists():
-        raise UserError(f"--out: expected no file at {out}, found one; it stays as it is")
+        raise UserError(f"--out: {out} exists already, and stays as it is")
     if out:
         checked_output(arguments.out)
     source = source_run(arguments.source, arguments.inventory)
@@ -107,10 +107,7 @@ def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
     wanted = set(expand_limit(limit)) if limit else None
     nodes = dict(map(_node_in, run_folder.node_files(folder)))
     if wanted is not None and (missing := sorted(wanted - set(nodes))):
-        raise UserError(
-            f"--limit: expected hosts of {folder}, found {fold_hosts(missing)}, which it does not"
-            " have"
-        )
+        raise UserError(f"--limit names {fold_hosts(missing)}, which {folder} does not have")
     chosen = {
         host: node for host, node in sorted(nodes.items()) if wanted is None or host in wanted
     }
@@ -120,10 +117,9 @@ def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
         if node.get("status") != "ok" or not isinstance(node.get("facts"), dict)
     ]
     if unread or not chosen:
-        found = f"{fold_hosts(unread)} without facts" if unread else "none"
+        lacking = f"facts of {fold_hosts(unread)}" if unread else "nodes that were read"
         raise UserError(
-            f"expected nodes that were read in {folder}, found {found}; choose others with --limit,"
-            " or audit them again"
+            f"there are no {lacking} in {folder}; choose others with --limit, or audit them again"
         )
     for host, node in chosen.items():
         try:
@@ -165,8 +161,8 @@ def refuse_bad_nodes(
     options = " ".join(f"--accept {rule}" for rule in dict.fromkeys(row.rule for row in found))
     shown = "\n".join([*lines[:MOST_SHOWN], *more])
     raise UserError(
-        f"expected nodes that the catalogue finds good, found:\n{shown}\nmend them first, choose"
-        f" others with --limit, or add: {options}"
+        f"the catalogue does not find all nodes good:\n{shown}\nmend them first, choose others with"
+        f" --limit, or add: {options}"
     )
 
 

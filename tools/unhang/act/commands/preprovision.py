@@ -164,12 +164,14 @@ def run(arguments: argparse.Namespace) -> int:
     the code for that program, with --verify 0 good, 2 not proved, 1 any other state."""
     if arguments.verify:
         if arguments.hosts:
-            raise UserError(f"--verify: expected no HOSTS beside it, found {arguments.hosts}")
+            raise UserError(f"--verify takes no HOSTS beside it; leave out {arguments.hosts}")
         return check_record(
             arguments.verify, arguments.key, arguments.now, arguments.facts, arguments.format
         )
     if not arguments.hosts or arguments.facts or arguments.now:
-        raise UserError("expected HOSTS alone, or --verify RECORD; see unhang preprovision --help")
+        raise UserError(
+            "preprovision takes HOSTS alone, or --verify RECORD; see unhang preprovision --help"
+        )
     if arguments.host_program:
         return answer_host_program(arguments.host_program, GateOptions.of(arguments))
     document, folder = gate(GateOptions.of(arguments))
@@ -183,14 +185,13 @@ def answer_host_program(program: str, options: GateOptions) -> int:
     try:
         if not options.quick:
             raise UserError(
-                "--as: expected --quick beside it, found none; a host program has no time for smoke"
-                " tests"
+                "--as needs --quick beside it; a host program has no time for smoke tests"
             )
         document, _ = gate(options)
         rows = [row for row in document["nodes"] if row["host"] != document["reference"]]
         if len(rows) != 1:
             raise UserError(
-                f"--as: expected one node, found {len(rows)}:"
+                f"--as takes one node, not {len(rows)}:"
                 f" {', '.join(row['host'] for row in rows)[:200]}"
             )
         verdict, reason, node = (
@@ -246,11 +247,11 @@ def variables_of(options: GateOptions) -> dict[str, Any]:
     """The playbook's variables. Raises UserError."""
     severities = split_list(options.severities, "--severities", SEVERITIES)
     if options.days < 1:
-        raise UserError(f"--days: expected a number of days above 0, found {options.days}")
+        raise UserError(f"--days takes a number of days above 0, not {options.days}")
     if options.key:
         public_key(Path(options.key))  # refused before anything is tested
     if options.quick and options.key:
-        raise UserError("--key: expected none with --quick, which tests no GPU and admits no node")
+        raise UserError("--key does not go with --quick, which tests no GPU and admits no node")
     given = {
         "preprovision_severities": severities,
         "preprovision_admission_days": options.days,
@@ -287,7 +288,7 @@ def outcome_of(folder: Path, played: Played, options: GateOptions) -> dict[str, 
         if "preprovision_reference among" in reason or (
             options.reference and f"none that {options.reference} names" in reason
         ):
-            reason = f"expected a host of the inventory as --reference, found {options.reference}"
+            reason = f"--reference takes a host of the inventory, not {options.reference}"
         raise UserError(
             "nothing was decided:"
             f" {' '.join(reason.split())[:600].removeprefix('Task failed: Action failed: ')}"

@@ -177,8 +177,8 @@ def refuse_another_than_previewed(folder: Path, plan: Plan) -> None:
     if seen != digest:
         again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
         raise UserError(
-            f"expected the plan {visible(seen, 12)}, which was previewed, found {digest[:12]},"
-            f" which was not; preview it first: {again}"
+            f"the plan {digest[:12]} was not previewed, unlike the plan {visible(seen, 12)};"
+            f" preview it first: {again}"
         )
 
 

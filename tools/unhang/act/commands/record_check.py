@@ -27,11 +27,11 @@ def check_record(
     and for a file that cannot be read."""
     if not key_file:
         raise UserError(
-            "--key: expected the gate's public key, found none; use the controller's copy, not the"
-            " node's"
+            "--key is missing: --verify needs the gate's public key; use the controller's copy, not"
+            " the node's"
         )
     if form not in ("table", "json"):
-        raise UserError(f"--format: expected table or json with --verify, found {form}")
+        raise UserError(f"--format takes table or json with --verify, not {form}")
     today, key = today_or(now), public_key(Path(key_file))
     facts = read_facts(facts_file) if facts_file else None
     text = _read(record, "an admission record").decode("utf-8", "replace")
@@ -55,7 +55,7 @@ def read_facts(path: Path) -> Mapping[str, Any]:
         raise UserError(f"{path}: {problem}") from None
     facts = document.get("facts", document) if isinstance(document, dict) else None
     if not isinstance(facts, dict) or facts.get("schema") != "unhang/node-facts/1":
-        raise UserError(f"{path}: expected facts of a node (unhang/node-facts/1), found none")
+        raise UserError(f"{path} holds no facts of a node (unhang/node-facts/1)")
     try:
         to_facts(facts)
     except InvalidNode as problem:
@@ -67,7 +67,7 @@ def _read(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
     try:
         return read_bounded(path, most)
     except OSError as problem:
-        raise UserError(f"expected {what} at {path}, found none: {problem.strerror}") from None
+        raise UserError(f"{path} cannot be read as {what}: {problem.strerror}") from None
     except NotStrict as problem:
         raise UserError(f"{path}: {problem}") from None
 

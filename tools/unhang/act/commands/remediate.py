@@ -157,8 +157,8 @@ def run(arguments: argparse.Namespace) -> int:
             "\n  ".join(
                 [
                     (
-                        f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing"
-                        " that a role repairs"
+                        f"{as_typed(folder / FILE)} has no waves: there is nothing that a role"
+                        " repairs"
                     ),
                     *describe_unrepaired(plan),
                 ]
@@ -229,21 +229,21 @@ def _check_max_failed(given: str) -> None:
 def _planned(options: RemediateOptions) -> tuple[Path, Plan]:
     """(run folder, plan): a new plan for the selected findings, else the existing one."""
     if options.through and not options.undo:
-        raise UserError("--through: expected --undo beside it")
+        raise UserError("--through needs --undo beside it")
     if options.undo:
         return planned_undo(_newest_planned(options.plan), options)
     filters = typed(options)
     if options.new and (options.end or not filters):
         raise UserError(
-            f"--new: expected --{', --'.join(OPTIONS[:-1])} or --{OPTIONS[-1]} beside it; another"
+            f"--new needs --{', --'.join(OPTIONS[:-1])} or --{OPTIONS[-1]} beside it; another"
             " plan of all findings: unhang plan RUN --new"
         )
     if options.end:
         folder, plan = find_plan(_newest_planned(options.plan))
         if not read_journal(folder).entries and not controllers_of_a_lost_journal(folder):
             raise UserError(
-                f"--end: expected a rollout of {as_typed(folder)} that has begun, found none: there"
-                " is nothing to end, and nothing was written"
+                f"--end: no rollout of {as_typed(folder)} has begun: there is nothing to end, and"
+                " nothing was written"
             )
         return folder, plan
     if not filters:
@@ -253,7 +253,7 @@ def _planned(options: RemediateOptions) -> tuple[Path, Plan]:
     if options.status or Path(options.plan).is_file():
         beside = "--status" if options.status else visible(options.plan, 200)
         raise UserError(
-            f"expected a run folder beside --{filters[0][0]}, for which a plan is made, found"
+            f"--{filters[0][0]} needs a run folder beside it, for which a plan is made, not"
             f" {beside}"
         )
     folder = run_folder.find_run(options.plan).resolve()
@@ -281,8 +281,7 @@ def _refuse_to_choose(options: RemediateOptions) -> None:
         raise UserError(
             "\n  ".join(
                 [
-                    "expected a run by name, for an earlier rollout is not over, found none; nodes"
-                    " are held",
+                    "no run is named, and an earlier rollout is not over; nodes are held",
                     *held,
                     *more,
                 ]
@@ -323,8 +322,8 @@ def find_plan(named: str) -> tuple[Path, Plan]:
     folder = path.parent if path.is_file() else run_folder.find_run(named)
     if path.is_file() and path.name != FILE:
         raise UserError(
-            f"expected {FILE} of a run folder, found {visible(named, 200)}: the journal needs the"
-            " plan under its own name beside it"
+            f"{visible(named, 200)} is not named {FILE}: the journal needs the plan of a run folder"
+            " under its own name beside it"
         )
     return folder.resolve(), read_plan(folder)
 

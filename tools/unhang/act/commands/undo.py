@@ -31,21 +31,21 @@ def planned_undo(named: str, options: RemediateOptions) -> tuple[Path, Plan]:
     the run, or its folder. Raises UserError."""
     if options.rule or options.severity:
         raise UserError(
-            "expected --host or --group beside --undo, found --rule or --severity: what was changed"
+            "--undo takes --host or --group beside it, not --rule or --severity: what was changed"
             " on a node is undone as a whole"
         )
     base = run_folder.find_run(named).resolve()
     if controllers_of_a_lost_journal(base):
         ends = f"{program_as_typed()} remediate --end {shlex.quote(named)}"
         raise UserError(
-            f"expected the journal of the rollout in {base}, found that it was lost: journal.lock"
-            f" says that the rollout has begun; next: {ends} asks the nodes what they have kept,"
-            " and ends the rollout as it is; then this command undoes it"
+            f"the journal of the rollout in {base} was lost: journal.lock says that the rollout has"
+            f" begun; next: {ends} asks the nodes what they have kept, and ends the rollout as it"
+            " is; then this command undoes it"
         )
     if not (base / JOURNAL).is_file():
         raise UserError(
-            f"expected a run whose plan was rolled out, found no {JOURNAL} in {base}; nothing was"
-            " changed, so nothing is undone"
+            f"no plan was rolled out in {base}, which has no {JOURNAL}; nothing was changed, so"
+            " nothing is undone"
         )
     undos = list(_undos(base))
     for folder, plan, is_finished in undos:
@@ -53,8 +53,8 @@ def planned_undo(named: str, options: RemediateOptions) -> tuple[Path, Plan]:
             if plan.through != options.through:
                 beside = "with" if plan.through else "without"
                 raise UserError(
-                    f"expected the options of the undo in {folder}, which has begun {beside}"
-                    " --through, found others; next: the same command as then"
+                    f"the undo in {folder} has begun {beside} --through, unlike this command; next:"
+                    " the same command as then"
                 )
             return folder, plan
     asked = asked_filter(base, read_planned_findings(base), options)
@@ -116,15 +116,15 @@ def _undo_folder(base: Path, number: int) -> Path:
     plan out of the run, and where others may yet make one."""
     folder = base / folder_name(number)
     if folder.is_symlink():
-        raise UserError(f"expected a folder of this run at {folder}, found a symbolic link; {NEXT}")
+        raise UserError(f"{folder} is a symbolic link, not a folder of this run; {NEXT}")
     for one in (base, folder):
         with contextlib.suppress(FileNotFoundError):
             if others_may_write(one):
                 raise UserError(
-                    f"expected a folder that only you or root can write at {one}, found one in"
-                    " which others may put a link; nothing was read or written; next: look at it"
-                    f" with ls -la, and if all in it is yours: chmod go-w {shlex.quote(str(one))},"
-                    " or type this command as the folder's user"
+                    f"{one} is not a folder that only you or root can write: others may put a link"
+                    " in it; nothing was read or written; next: look at it with ls -la, and if all"
+                    f" in it is yours: chmod go-w {shlex.quote(str(one))}, or type this"
+                    " command as the folder's user"
                 )
     return folder
 

@@ -68,8 +68,8 @@ def check_hooks(hooks: Hooks) -> None:
     for program in (_argv(one)[0] for one in hooks.hook):
         if shutil.which(program) is None:
             raise UserError(
-                "--hook: expected a program that can be started, found none at"
-                f" {visible(program, 200)}; it would be missed when there is news"
+                f"--hook: {visible(program, 200)} is not a program that can be started; it would be"
+                " missed when there is news"
             )
 
 
@@ -105,7 +105,7 @@ def post(address: str, news: Mapping[str, Any], limit_s: float = WEBHOOK_S) -> s
 
 
 def _late(limit_s: float) -> str:
-    return f"expected an answer within {limit_s:g} s, found none"
+    return f"no answer came within {limit_s:g} s"
 
 
 def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None:
@@ -115,13 +115,13 @@ def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None
         with _opener().open(request, timeout=limit_s) as answer:
             answer.read(1024)
     except urllib.error.HTTPError as problem:
-        return f"expected status 2xx, found {problem.code}"
+        return f"it answered {problem.code}, not 2xx"
     except (OSError, http.client.HTTPException) as problem:  # the reason may contain the address
         reason = getattr(problem, "reason", problem)
         if isinstance(reason, TimeoutError):
             return _late(limit_s)
         return (
-            "expected an answer, found"
+            "no answer came:"
             f" {visible(getattr(reason, 'strerror', None) or type(reason).__name__, 200)}"
         )
     return None
@@ -164,7 +164,7 @@ def call_in_a_session(
             start_new_session=True,
         )
     except OSError as problem:
-        return f"expected a program, could not start it: {problem.strerror}"
+        return f"the program could not be started: {problem.strerror}"
     tail = bytearray()
     reader = threading.Thread(target=_keep_tail, args=(running.stdout, tail), daemon=True)
     writer = threading.Thread(
@@ -175,7 +175,7 @@ def call_in_a_session(
     try:
         code = running.wait(limit_s)
     except subprocess.TimeoutExpired:
-        return f"expected it to end within {limit_s:.0f} s; it was killed"
+        return f"it did not end within {limit_s:.0f} s; it was killed"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
@@ -184,7 +184,7 @@ def call_in_a_session(
     if code == 0:
         return None
     last = (bytes(tail).decode("utf-8", "replace").strip().splitlines() or ["nothing printed"])[-1]
-    return f"expected exit code 0, found {code}: {visible(without_secrets(last), 300)}"
+    return f"it ended with exit code {code}, not 0: {visible(without_secrets(last), 300)}"
 
 
 def _keep_tail(pipe: IO[bytes], tail: bytearray) -> None:
@@ -212,12 +212,11 @@ def _address(given: str) -> str:
             )[0].strip()
         except NotStrict as problem:
             raise UserError(
-                f"--webhook: expected a file with an address in its first line at {given[1:]},"
-                f" found: {problem}"
+                f"--webhook: {given[1:]} is not a file with an address in its first line: {problem}"
             ) from None
         except (OSError, ValueError) as problem:
             raise UserError(
-                f"--webhook: expected a file with an address in its first line, found {given}:"
+                f"--webhook: {given} is not a file with an address in its first line:"
                 f" {getattr(problem, 'strerror', 'no text')}"
             ) from None
     parts = urlsplit(text)
@@ -227,7 +226,7 @@ def _address(given: str) -> str:
         or any(letter <= " " for letter in text)
     ):
         raise UserError(
-            "--webhook: expected an address that begins with https:// (or @FILE with one), found"
+            "--webhook takes an address that begins with https:// (or @FILE with one), not"
             " something else"
         )
     return text
@@ -241,7 +240,7 @@ def _argv(given: str) -> list[str]:
         argv = []
     if not argv:
         raise UserError(
-            "--hook: expected a program with its arguments, such as '/usr/local/bin/page-somebody"
+            "--hook takes a program with its arguments, such as '/usr/local/bin/page-somebody"
             " --team gpu'"
         )
     return argv

@@ -35,9 +35,7 @@ def selected(
     UserError for an unknown severity, where there is a row."""
     rules, wanted = map(_parts, given)
     if rows and (unknown := [one for one in wanted if one not in severities]):
-        raise UserError(
-            f"--severity: expected one of {', '.join(severities)}, found {unknown[0]!r}"
-        )
+        raise UserError(f"--severity takes one of {', '.join(severities)}, not {unknown[0]!r}")
     return [
         row
         for row in rows
@@ -64,7 +62,7 @@ def check_rules(
                 else f"{listed_by} lists them"
             )
             raise UserError(
-                f"--rule: expected the id of a rule, found {one!r};"
+                f"--rule takes the id of a rule, not {one!r};"
                 f" {f'did you mean {near[0]}?' if near else some}"
             )
 

@@ -15,7 +15,7 @@ def day_of(given: str, option: str) -> str:
     try:
         return datetime.date.fromisoformat(given).isoformat()
     except ValueError:
-        raise UserError(f"{option}: expected a date such as 2026-12-31, found {given!r}") from None
+        raise UserError(f"{option} takes a date such as 2026-12-31, not {given!r}") from None
 
 
 def today_or(given: str | None) -> str:
@@ -29,7 +29,7 @@ def number_of(things: str) -> Callable[[str], int]:
 
     def parse(given: str) -> int:
         if not (given.isascii() and given.isdigit() and len(given) < 7):
-            raise argparse.ArgumentTypeError(f"expected a number of {things}, found {given!r}")
+            raise argparse.ArgumentTypeError(f"{given!r} is not a number of {things}")
         return int(given)
 
     return parse

@@ -215,9 +215,9 @@ def run(arguments: argparse.Namespace) -> int:
     }
     chosen = [name for name, given in ways.items() if given] or ["--local"]
     if len(chosen) > 1:
-        raise UserError(f"expected one of {', '.join(ways)}, found {' and '.join(chosen)}")
+        raise UserError(f"{' and '.join(chosen)} do not go together; take one of {', '.join(ways)}")
     if options.as_hosts is not None and chosen != ["--local"]:
-        raise UserError(f"--as-hosts: expected --local beside it, found {chosen[0]}")
+        raise UserError(f"--as-hosts needs --local beside it, not {chosen[0]}")
     if arguments.step_in:
         return write_next_step(Path(arguments.step_in), options, request)
     if arguments.show_in:
@@ -243,9 +243,9 @@ def request_of(options: SmokeOptions) -> planning.Request:
     }
     for name, value in numbers.items():
         if value is not None and value <= 0:
-            raise UserError(f"--{name}: expected a number above 0, found {value}")
+            raise UserError(f"--{name} takes a number above 0, not {value}")
     if options.port and options.port > 65535:
-        raise UserError(f"--port: expected a port up to 65535, found {options.port}")
+        raise UserError(f"--port takes a port up to 65535, not {options.port}")
     return planning.Request(
         backend=options.backend,
         phases=planning.parse_phases(options.phases) if options.phases else None,
@@ -397,7 +397,7 @@ def switches_of(texts: list[str]) -> dict[str, str]:
     for text in texts:
         switch, sign, nodes = text.partition("=")
         if not sign or not switch:
-            raise UserError(f"--switch: expected SWITCH=NODES, found {text!r}")
+            raise UserError(f"--switch takes SWITCH=NODES, not {text!r}")
         found |= dict.fromkeys(expand_hosts([nodes]), switch)
     return found
 

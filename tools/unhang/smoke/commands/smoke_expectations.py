@@ -31,7 +31,7 @@ def bandwidth_of(path: str | None) -> list[dict[str, Any]]:
         return []
     policy = load_policy(Path(path)).everybody
     if policy is None:
-        raise UserError(f"--policy: expected one policy in {path}, found several groups")
+        raise UserError(f"--policy: {path} has several groups, not one policy")
     return list(policy.get("bandwidth") or ())
 
 
@@ -40,7 +40,7 @@ def bandwidth_in(text: str) -> list[dict[str, Any]]:
     try:
         rows = parse_strictly(text)
     except NotStrict as problem:
-        raise UserError(f"bandwidth of the policy: expected JSON, found: {problem}") from None
+        raise UserError(f"bandwidth of the policy: this is not JSON: {problem}") from None
     for where, message in policy_faults({"bandwidth": rows}):
         raise UserError(f"{'.'.join(map(str, where))} of the policy: {message}")
     return list(rows)

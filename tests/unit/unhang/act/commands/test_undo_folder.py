@@ -29,7 +29,7 @@ def test_a_link_in_the_place_of_an_undo_is_refused_and_nothing_is_written_behind
     with pytest.raises(
         UserError,
         match=(
-            r"expected a folder of this run at .*/undo, found a symbolic link; nothing was read or"
+            r"/undo is a symbolic link, not a folder of this run; nothing was read or"
             r" written"
         ),
     ):
@@ -49,7 +49,7 @@ def test_where_others_may_write_a_link_could_come_after_the_look_so_nothing_is_w
     with pytest.raises(
         UserError,
         match=(
-            rf"only you or root can write at {tmp_path / place}, found one in which others may put"
+            rf"{tmp_path / place} is not a folder that only you or root can write: others may put"
             r" a link"
         ),
     ):
@@ -74,5 +74,5 @@ def test_a_run_of_another_user_is_not_undone(tmp_path, monkeypatch):
     user = os.geteuid() + 1
     os.chown(tmp_path, 4321, -1) if os.geteuid() == 0 else None
     monkeypatch.setattr("unhang.core.run.private_file.os.geteuid", lambda: user)
-    with pytest.raises(UserError, match="found one in which others may put a link"):
+    with pytest.raises(UserError, match="others may put a link in it"):
         planned_undo(str(tmp_path), argparse.Namespace(**GIVEN))

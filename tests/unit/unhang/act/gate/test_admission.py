@@ -298,7 +298,7 @@ def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("record", "key", "message"),
     [
-        ("nowhere", "gate_key.pub", "expected an admission record at"),
+        ("nowhere", "gate_key.pub", "nowhere cannot be read as an admission record"),
         ("gate_key.pub", "gate_key.pub", "the line with the admission record is missing"),
         (
             "runs/20261120T175745Z-c128066de5/gate.json",
@@ -323,11 +323,11 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--verify", "x"], "--key: expected the gate's public key, found none"),
-        (["gpu001", "--verify", "x", "--key", "k"], "--verify: expected no HOSTS beside it"),
-        (["--verify", "x", "--key", "k", "-o", "junit"], "expected table or json with --verify"),
-        ([], "expected HOSTS alone, or --verify RECORD"),
-        (["gpu001", "--facts", "x"], "expected HOSTS alone, or --verify RECORD"),
+        (["--verify", "x"], "--key is missing: --verify needs the gate's public key"),
+        (["gpu001", "--verify", "x", "--key", "k"], "--verify takes no HOSTS beside it"),
+        (["--verify", "x", "--key", "k", "-o", "junit"], "takes table or json with --verify"),
+        ([], "preprovision takes HOSTS alone, or --verify RECORD"),
+        (["gpu001", "--facts", "x"], "preprovision takes HOSTS alone, or --verify RECORD"),
     ],
 )
 def test_options_that_do_not_fit_together_are_refused_before_anything_is_read(
@@ -371,7 +371,7 @@ def test_a_day_that_is_no_date_is_refused_and_decides_nothing(gated, day, capsys
         )
         == 2
     )
-    assert f"--now: expected a date such as 2026-12-31, found {day!r}" in capsys.readouterr().err
+    assert f"--now takes a date such as 2026-12-31, not {day!r}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sections", [[], {"node": []}, {"gpus": {"devices": [{"uuid": 7}]}}])

@@ -566,10 +566,7 @@ def test_looking_at_a_plan_does_not_replace_it(tmp_path, capsys):
     capsys.readouterr()
     assert main(["plan", str(folder), "--floor", "20%"]) == 2
     problem = capsys.readouterr().err
-    assert (
-        "expected no plan of this run, or --new to make another with --floor=20%, found plan "
-        in problem
-    )
+    assert "; to make another with --floor=20%, add --new\n" in problem
     assert (folder / "plan.json").read_text() == before
 
 

@@ -123,9 +123,9 @@ def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "RUN", "--limit", "gpu009"], "expected hosts of"),
-        (["--from", "RUN"], "found gpu002 without facts"),
-        (["--from", "RUN", "--out", "RUN/run.json"], "expected no file at"),
+        (["--from", "RUN", "--limit", "gpu009"], "--limit names gpu009"),
+        (["--from", "RUN"], "there are no facts of gpu002"),
+        (["--from", "RUN", "--out", "RUN/run.json"], "run.json exists already"),
         (["--from", "RUN/nowhere"], "is not a run folder"),
         (["--from", "RUN", "--smoke", "RUN/run.json"], "run.json is not unhang/smoke/1"),
         (

@@ -78,7 +78,7 @@ def test_an_undo_of_a_rollout_whose_journal_was_lost_says_how_to_get_there(lost,
     )
     assert main(["remediate", str(lost.folder), "--undo"]) == 2
     told = capsys.readouterr().err
-    assert "found that it was lost" in told
+    assert " was lost: " in told
     assert f"remediate --end {lost.folder}" in told
 
 
