@@ -421,7 +421,7 @@ def test_experiments_tell_what_cures_and_junit_names_the_failed_phase_and_the_ra
     "arguments, message",
     [
         (("--nproc", "0"), "--nproc takes a number above 0, not 0"),
-        (("--phases", "al_reduce"), "found 'al_reduce'"),
+        (("--phases", "al_reduce"), "not 'al_reduce'"),
         (("--drill", "1:stopp"), "--drill takes RANK:FAULT[:PHASE], or HOST, HOST+HOST or *NODES"),
         (("--hosts", "gpu[1-"), "is not a node set such as gpu[001-016]"),
         (("--hosts", "gpu*"), "takes host names or node sets"),
