@@ -150,9 +150,12 @@ def test_what_a_machine_collects_is_judged_from_standard_input(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "expected a document of unhang collect, found: no valid JSON"),
-        ('{"schema": "unhang/findings/1"}', "found schema unhang/findings/1"),
-        ("[]", "found list"),
+        ("{", "odd.json: no valid JSON"),
+        (
+            '{"schema": "unhang/findings/1"}',
+            "schema unhang/findings/1 is not a document of unhang collect",
+        ),
+        ("[]", "list is not a document of unhang collect"),
     ],
 )
 def test_a_file_that_is_no_nodes_document_is_refused_in_one_line(
