@@ -193,7 +193,7 @@ def test_out_says_where_the_findings_go(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "expected a run folder"),
+        (["nowhere"], "nowhere is not a run folder"),
         (["RUN", "--policy", "none.yml"], "none.yml: cannot be read"),
         (["RUN", "--now", "tomorrow"], "--now: expected a date"),
     ],
@@ -211,7 +211,7 @@ def test_a_run_file_at_fault_is_reported(run, capsys):
         '{"schema": "unhang/run/1", "id": "../x", "started": "", "hosts": []}'
     )
     assert main(["judge", str(run)]) == 2
-    assert "id: found '../x'" in capsys.readouterr().err
+    assert "id: '../x' does not match" in capsys.readouterr().err
 
 
 def test_a_rule_at_fault_is_named_and_the_findings_of_the_others_stand(run, tmp_path, capsys):
