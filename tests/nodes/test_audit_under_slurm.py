@@ -169,7 +169,7 @@ def test_root_is_had_by_sudo_where_it_asks_for_no_password(eight):
     assert "sudo: " in done.node("gpu001")["message"]
     asked = eight.audit("--", "--become", "--ask-become-pass")
     assert asked.code == 2
-    assert "expected `sudo -n` as the way to root, found a password for gpu[001" in asked.stderr
+    assert "takes only `sudo -n` as the way to root, not a password for gpu[001" in asked.stderr
 
 
 def test_the_deadline_of_the_run_cuts_a_node_that_still_works(eight):

@@ -99,7 +99,7 @@ def test_one_look_names_the_rank_and_its_node(slurm, tmp_path):
 def test_a_job_that_does_not_run_is_told(slurm):
     code, found, errors = inspect(slurm, "--slurm-job", "4711")
     assert (code, found) == (2, {})
-    assert "expected one job that Slurm knows" in errors
+    assert "does not name one job that Slurm knows" in errors
 
 
 def watch(slurm, *arguments):
@@ -163,7 +163,7 @@ def test_a_job_that_does_not_run_is_not_watched(slurm):
     watcher = watch(slurm, "--slurm-job", "4711")
     printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
     assert watcher.returncode == 2
-    assert "expected one job that Slurm knows" in printed and "Traceback" not in printed
+    assert "does not name one job that Slurm knows" in printed and "Traceback" not in printed
 
 
 ENDED = """

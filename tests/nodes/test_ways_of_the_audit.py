@@ -151,7 +151,7 @@ def test_a_changed_collector_a_planted_folder_and_a_straggler_cost_only_their_ow
     refused = audit(fleet, path, "clush")
     assert refused.code == 2
     line = (
-        "--via clush: expected hosts that ssh reaches alone, found a password (ansible_password)"
+        "--via clush reads only hosts that ssh alone reaches, not those that need a password (ansible_password)"
         " for gpu001; use --via ansible"
     )
     assert refused.stderr.splitlines()[-1] == f"unhang: {line}"

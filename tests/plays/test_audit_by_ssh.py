@@ -104,8 +104,8 @@ def test_auto_takes_clush_for_many_plain_hosts_and_ansible_for_few_or_others(fle
     assert refused.returncode == 2
     assert (sorted(fleet.runs.iterdir()), (fleet.runs / "latest").resolve()) == runs
     line = (
-        "unhang: --via clush: expected hosts that ssh reaches alone, found the connection 'local'"
-        " for gpu001; use --via ansible"
+        "unhang: --via clush reads only hosts that ssh alone reaches, not those that need"
+        " the connection 'local' for gpu001; use --via ansible"
     )
     assert refused.stderr.splitlines()[-1] == line
 

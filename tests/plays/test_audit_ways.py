@@ -118,9 +118,7 @@ def test_what_is_no_document_makes_its_host_invalid_or_is_named_with_code_2(
     }
     with_noise = unhang("audit", "--via", "files", documents / "gpu001.json", "-")
     assert with_noise.returncode == 2
-    assert (
-        "standard input: expected a document of unhang collect, found nothing" in with_noise.stderr
-    )
+    assert "standard input: it is empty, not a document of unhang collect" in with_noise.stderr
     assert list(fleet.nodes()) == ["gpu001"]
     nothing = unhang("audit", "--via", "files", fleet.folder / "missing")
     assert (nothing.returncode, nothing.stdout) == (2, "")

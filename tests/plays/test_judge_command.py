@@ -150,9 +150,12 @@ def test_what_a_machine_collects_is_judged_from_standard_input(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "expected a document of unhang collect, found: no valid JSON"),
-        ('{"schema": "unhang/findings/1"}', "found schema unhang/findings/1"),
-        ("[]", "found list"),
+        ("{", "odd.json: no valid JSON"),
+        (
+            '{"schema": "unhang/findings/1"}',
+            "schema unhang/findings/1 is not a document of unhang collect",
+        ),
+        ("[]", "list is not a document of unhang collect"),
     ],
 )
 def test_a_file_that_is_no_nodes_document_is_refused_in_one_line(
@@ -190,7 +193,7 @@ def test_out_says_where_the_findings_go(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "is not a run folder"),
+        (["nowhere"], "nowhere is not a run folder"),
         (["RUN", "--policy", "none.yml"], "none.yml: cannot be read"),
         (["RUN", "--now", "tomorrow"], "--now takes a date"),
     ],

@@ -49,4 +49,4 @@ def test_the_archive_is_the_same_each_time_and_gives_the_fleet_back(packing, tmp
 def test_a_checkout_uses_its_own_and_an_inventory_is_refused(capsys):
     assert recorded_fleet(PROJECT) == PROJECT / "inventory" / "demo"
     assert cli.main(["demo", "-i", "hosts.yml"]) == 2
-    assert "expected no --inventory" in capsys.readouterr().err
+    assert "the demo takes no --inventory" in capsys.readouterr().err

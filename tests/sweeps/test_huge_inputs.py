@@ -17,7 +17,7 @@ from unhang.jobs.diagnose.matching.signatures import load_signatures
 
 def test_dump_of_sixty_megabytes_of_empty_maps_is_refused_within_its_limits():
     many = b"\x80\x04(" + b"}" * (60 << 20) + b"l."
-    with pytest.raises(ValueError, match=r"took more than it may|expected a flight-recorder dump"):
+    with pytest.raises(ValueError, match=r"took more than it may|not a flight-recorder dump"):
         read_dumps(many, "rank0", Limits(cpu_s=5, memory_bytes=128 << 20, wall_s=20))
 
 

@@ -71,5 +71,5 @@ def test_two_jobs_in_the_documents_are_told_apart(tmp_path, capsys):
         paths[-1].write_text(json.dumps(document))
     parser = argparse.ArgumentParser()
     inspect.add_arguments(parser)
-    with pytest.raises(UserError, match="expected one job, found 2; name one: --pid"):
+    with pytest.raises(UserError, match="a node has 2 jobs, not one; name one: --pid"):
         inspect.run(parser.parse_args(["--evidence", *map(str, paths)]), None)

@@ -194,7 +194,7 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
             ["own", "--when", "gpus.count > 1", "--severity", "loud"],
             "invalid choice: 'loud' (choose from ",
         ),
-        (["Own Rule", "--when", "gpus.count > 1"], "ID: expected small letters"),
+        (["Own Rule", "--when", "gpus.count > 1"], "ID takes small letters"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line(capsys, arguments, message):

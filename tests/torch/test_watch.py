@@ -358,7 +358,7 @@ def test_a_terminal_shows_a_line_for_each_rank_until_the_job_ends():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "expected a command behind --, or --pid, or --slurm-job"),
+        ([], "several or none of a command behind --, --pid, --slurm-job"),
         (["--pid", "1", "--no-progress", "1"], "at least two samples"),
         (["--", "/no/such/program"], "/no/such/program: No such file"),
         (
@@ -366,7 +366,7 @@ def test_a_terminal_shows_a_line_for_each_rank_until_the_job_ends():
             "--hook: /no/such/hook is not a program that can be started",
         ),
         (["--webhook", "ftp://x", "--", "true"], "--webhook takes an address"),
-        (["--out", "/no/such", "--", "true"], "--out: expected a folder"),
+        (["--out", "/no/such", "--", "true"], "--out: there is no folder"),
     ],
 )
 def test_mistakes_are_told_in_one_line(arguments, words):

@@ -88,17 +88,17 @@ def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
     [
         (
             ["--severity", "eror"],
-            "--severity: expected a severity, found 'eror'; did you mean error",
+            "--severity: 'eror' is not a severity; did you mean error",
         ),
         (
             ["--rule", "xid-fatale"],
-            "--rule: expected a rule of the catalogue, found 'xid-fatale'; did you mean xid-fatal",
+            "--rule: 'xid-fatale' is not a rule of the catalogue; did you mean xid-fatal",
         ),
         (["--host", "gpu[001-"], "'gpu[001-' is not a node set such as gpu[001-016]"),
-        (["--host", "@{folder}/none"], "--host: expected a file of hosts at"),
+        (["--host", "@{folder}/none"], "--host: the file of hosts"),
         (
             ["--host", "gpu001", "-o", "html"],
-            "--format html shows a whole run, found --host gpu001",
+            "--format html shows a whole run and takes no --host gpu001",
         ),
     ],
 )

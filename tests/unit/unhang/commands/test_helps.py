@@ -127,7 +127,7 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["remediate", "--dry-run"], "leave it out: nothing is changed without --apply"),
         (["audit", "gpu001", "-q"], "hosts are named with --limit"),
         (["report", "runs/latest", "gpu001"], "did you mean --host gpu001?"),
-        (["audit", "-f", "0"], "--forks: expected a number of nodes from 1 on, found 0"),
+        (["audit", "-f", "0"], "--forks takes a number of nodes from 1 on, not 0"),
         (
             ["remediate", "--max-failed", "few"],
             "--max-failed: 'few' is not a number of nodes or a share such as 5%",

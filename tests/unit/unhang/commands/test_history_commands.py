@@ -270,11 +270,11 @@ def test_runs_of_two_inventories_can_be_told_apart(tmp_path, capsys, runs_in, gi
     [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"),
     "is not a run folder"),
      (("diff", "--since", "soon"), "--since takes yesterday"),
-     (("diff", "a", "b", "c"), "expected two runs, found 3"),
+     (("diff", "a", "b", "c"), "two runs are compared, not 3"),
      (("diff", "latest", "latest"), "there is nothing yet to compare it with"),
      (("history", "--apply"), "--apply needs --prune"),
      (("history", "--prune"), "--prune needs --keep N"),
-     (("diff", "--severity", "bad"), "--severity: expected one of")],
+     (("diff", "--severity", "bad"), "--severity takes some of")],
 )  # fmt: skip
 def test_a_mistake_is_one_line_that_says_what_to_do(command, argv, reported):
     code, out, errors = command(*argv)

@@ -136,7 +136,7 @@ def test_a_rule_that_found_nothing_is_refused(run, capsys):
 def test_a_run_of_somebody_else_names_no_file_to_write(run, tmp_path, capsys):
     (run / "made-here").unlink()
     assert main(["waive", "slow-link", *FOREVER, "--run", str(run)]) == 2
-    assert "expected --file" in capsys.readouterr().err
+    assert "--file is needed" in capsys.readouterr().err
     assert (tmp_path / "training.yml").read_text() == POLICY
 
 

@@ -27,17 +27,14 @@ def folder(tmp_path):
         (
             "--host",
             "zzz",
-            "--host: expected a node of this run, found 'zzz'; there are gone-1,gpu[001-003,007]",
+            "--host: 'zzz' is not a node of this run; there are gone-1,gpu[001-003,007]",
         ),
         (
             "--severity",
             "high",
-            (
-                "--severity: expected a severity, found 'high'; there are critical, error, info,"
-                " warning"
-            ),
+            ("--severity: 'high' is not a severity; there are critical, error, info, warning"),
         ),
-        ("--rule", "zzz", "--rule: expected a rule that was judged in this run, found 'zzz'"),
+        ("--rule", "zzz", "--rule: 'zzz' is not a rule that was judged in this run"),
     ],
 )
 def test_a_name_that_is_near_no_other_is_answered_with_those_that_there_are(
@@ -64,7 +61,7 @@ def test_groups_and_nodes_of_a_run_are_listed_where_none_was_meant(folder, capsy
 
 @pytest.mark.parametrize(
     ("rules", "found"),
-    [("none", "found none; nothing was judged"), ("empty", "expected .yml files of rules in")],
+    [("none", "it does not exist; nothing was judged"), ("empty", "holds no .yml files of rules;")],
 )
 def test_a_wrong_folder_of_rules_leaves_the_findings_as_they_were(
     folder, tmp_path, rules, found, capsys

@@ -278,7 +278,7 @@ def test_empty_log_beside_a_script_is_nothing_to_read(tmp_path, capsys):
     (tmp_path / "job.log").write_text("")
     (tmp_path / "train.py").write_text(CLEAN)
     assert cli.main(["diagnose", str(tmp_path / "train.py"), str(tmp_path / "job.log")]) == 2
-    assert "expected a log, found an empty file" in capsys.readouterr().err
+    assert "the log is an empty file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -311,13 +311,13 @@ def test_scripts_alone_are_no_log_that_stops(tmp_path, capsys):
     (tmp_path / "pod.yaml").write_text(POD)
     assert cli.main(["diagnose", str(tmp_path / "pod.yaml")]) == 2
     assert (
-        "expected the log of a job, found only what starts one; unhang lint checks it"
+        "there is no log of a job, only what starts one; unhang lint checks it"
         in capsys.readouterr().err
     )
     assert cli.main(["diagnose", str(tmp_path)]) == 2
     shown = capsys.readouterr()
     assert (
-        "expected the log of a job, found only what starts one; unhang lint checks it" in shown.err
+        "there is no log of a job, only what starts one; unhang lint checks it" in shown.err
         and shown.out == ""
     )
     (tmp_path / "job.sbatch").write_text(STUCK)

@@ -121,24 +121,24 @@ def _check_reading(options: ReadOptions) -> None:
     if options.via != "files" and options.ansible and not options.ansible[0].startswith("-"):
         found = options.ansible[0]
         raise UserError(
-            f"expected options of ansible-playbook behind --, found {found!r}; hosts are named with"
+            f"behind --, {found!r} is not an option of ansible-playbook; hosts are named with"
             " --limit, inventories with --inventory"
         )
     if options.forks is not None and options.forks < 1:
-        raise UserError(f"--forks: expected a number of nodes from 1 on, found {options.forks}")
+        raise UserError(f"--forks takes a number of nodes from 1 on, not {options.forks}")
     if not 0 < options.deadline < LONGEST_DEADLINE_S:
         raise UserError(
-            f"--deadline: expected seconds from more than 0 to a year, found {options.deadline:g}"
+            f"--deadline takes seconds from more than 0 to a year, not {options.deadline:g}"
         )
     given = {"slurm-job": options.slurm_job, "slurm-partition": options.slurm_partition}
     named = [name for name, value in given.items() if value]
     if len(named) > 1 or (named and options.via != "slurm"):
         raise UserError(
-            "expected --slurm-job or --slurm-partition, with --via slurm, found"
-            f" --{' and --'.join(named)} with --via {options.via}"
+            f"--{' and --'.join(named)} cannot be given together with --via {options.via}: one of"
+            " --slurm-job and --slurm-partition is allowed, and only with --via slurm"
         )
     if options.via != "files" and options.inventory and shutil.which("ssh") is None:
         sys.stderr.write(
-            "unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be"
-            " read (openssh-client has it)\n"
+            "unhang: ssh is not in PATH; nodes that are reached by ssh will not be read"
+            " (openssh-client has it)\n"
         )

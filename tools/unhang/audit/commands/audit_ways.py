@@ -126,8 +126,8 @@ def _read_by_ssh(options: ReadOptions, home: Path, folder: Path) -> None:
     if refused and options.via == "clush":
         give_up(options, folder, hosts)
         raise UserError(
-            f"--via clush: expected hosts that ssh reaches alone, found {'; '.join(refused[:3])};"
-            " use --via ansible"
+            "--via clush reads only hosts that ssh alone reaches, not those that need"
+            f" {'; '.join(refused[:3])}; use --via ansible"
         )
     if refused:
         sys.stderr.write(f"unhang: read by --via ansible: {refused[0]}\n")
@@ -167,7 +167,7 @@ def _read_by_srun(options: ReadOptions, home: Path, folder: Path) -> None:
         becoming = [host for host in hosts if reach_of(host, given).become]
         if refused := refusals(becoming, given, options.ansible):
             raise UserError(
-                "--via slurm: expected `sudo -n` as the way to root, found"
+                "--via slurm takes only `sudo -n` as the way to root, not"
                 f" {'; '.join(refused[:3])}; use --via ansible"
             )
         where = f"job {job}" if job else "a job on idle nodes"
@@ -253,7 +253,7 @@ def _read_by_ansible(
 def _read_files(options: ReadOptions, home: Path, folder: Path) -> bool:
     if not options.ansible:
         raise UserError(
-            "--via files: expected a folder, a tar, files or - for standard input, found none"
+            "--via files needs a folder, a tar, files or - for standard input, and none is named"
         )
     for source in options.ansible:
         check_source(source)
@@ -297,7 +297,7 @@ def _write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], now: str) 
         with _stopped_by_signals():
             arrived = write_arrivals(folder, None, arrivals)
             if not arrived.hosts:
-                raise UserError((arrived.faults or ["expected documents of nodes, found none"])[0])
+                raise UserError((arrived.faults or ["no document of a node was found"])[0])
             document = {
                 "schema": "unhang/run/1",
                 "id": folder.name,
@@ -379,8 +379,10 @@ def _command(
             run = run_folder.read_run(folder)
             inventories = inventories or own_inventories(run.folder)
             if not inventories:
-                found = f"found one of documents alone at {as_typed(run.folder)}; give --inventory"
-                raise UserError(f"--continue: expected a run of an inventory, {found}")
+                raise UserError(
+                    f"--continue: {as_typed(run.folder)} is a run of documents alone, not of an"
+                    " inventory; give --inventory"
+                )
             words = [*own_options(run.folder), *words]
             listing = stack.enter_context(
                 tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8")
@@ -406,8 +408,8 @@ def unread_hosts(run: run_folder.Run) -> list[str]:
     unread = [host for host in run.hosts if statuses.get(host) not in READ]
     if not unread:
         raise UserError(
-            f"--continue: expected nodes that were not read in {as_typed(run.folder)}, found none;"
-            " every node has its answer"
+            f"--continue: no node of {as_typed(run.folder)} is still to be read; every node has its"
+            " answer"
         )
     return unread
 

@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     """0, or 1 if no examples were found. Raises UserError for an invalid condition or file."""
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", arguments.id):
         raise UserError(
-            "ID: expected small letters, digits and single hyphens such as numa-balancing-on,"
-            f" found {arguments.id!r}"
+            "ID takes small letters, digits and single hyphens such as numa-balancing-on,"
+            f" not {arguments.id!r}"
         )
     healthy = sections_of(Path(arguments.healthy)) if arguments.healthy else None
     given = {"for_each": arguments.for_each, "applies": arguments.applies, "when": arguments.when}
@@ -124,8 +124,8 @@ def sections_of(path: Path) -> dict[str, Any]:
     sections = facts.get("sections") if isinstance(facts, dict) else None
     if not isinstance(sections, dict):
         raise UserError(
-            f"--healthy {path}: expected the facts of a node, found none; `unhang collect` prints"
-            " those of this machine"
+            f"--healthy {path}: it does not hold the facts of a node; `unhang collect` prints those"
+            " of this machine"
         )
     return sections
 

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     """As of `unhang audit`. Raises UserError."""
     if arguments.inventory:
         raise UserError(
-            "expected no --inventory: the demo is a recorded fleet; unhang audit reads yours"
+            "the demo takes no --inventory: it is a recorded fleet; unhang audit reads yours"
         )
     if arguments.via == "auto":
         arguments.via = "ansible"  # there is nothing to choose, and no line about it
@@ -48,9 +48,7 @@ def recorded_fleet(home: Path) -> Path:
         return inventory
     archive = home / ARCHIVE
     if not archive.is_file():
-        raise UserError(
-            f"expected the recorded fleet at {archive}, found none; next: {project.install_line()}"
-        )
+        raise UserError(f"the recorded fleet is not at {archive}; next: {project.install_line()}")
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:12]
     target = packed_pynvml.own_folder(ansible_env.links_folder(home).parent) / f"demo-{digest}"
     if not target.is_dir():

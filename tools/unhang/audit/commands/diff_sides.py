@@ -66,7 +66,7 @@ def _is_run(named: str) -> bool:
 def show_sides(options: SideOptions) -> int:
     """0 nothing differs, 1 something does. Raises UserError."""
     if len(options.sides) != 2:
-        raise UserError(f"expected two groups, nodes, files or runs, found {len(options.sides)}")
+        raise UserError(f"two groups, nodes, files or runs are compared, not {len(options.sides)}")
     run = options.run or "latest"
     first, second = (read_side(one, run) for one in options.sides)
     facts = [one.strip() for given in options.fact for one in given.split(",") if one.strip()]

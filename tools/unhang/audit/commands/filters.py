@@ -136,11 +136,11 @@ def named_hosts(given: str) -> Sequence[str]:
         return expand_limit(given)
     path = Path(given[1:])
     if kind := irregular(path):
-        raise UserError(f"--host: expected a file of hosts at {path}, found {kind}")
+        raise UserError(f"--host: {path} is {kind}, not a file of hosts")
     try:
         lines = read_bounded(path, MAX_LIST_BYTES).decode().splitlines()
     except (OSError, ValueError) as problem:
-        raise UserError(f"--host: expected a file of hosts at {path}, found: {problem}") from None
+        raise UserError(f"--host: the file of hosts {path} cannot be read: {problem}") from None
     return [host for line in lines for host in expand_limit(line)]
 
 
@@ -199,7 +199,7 @@ def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -
         if one not in there and not any(fnmatch.fnmatchcase(name, one) for name in names):
             near = difflib.get_close_matches(one, names, 3)
             hint = f"did you mean {' or '.join(near)}?" if near else _there_are(option, names)
-            raise UserError(f"{option}: expected {what}, found {one!r}; {hint}")
+            raise UserError(f"{option}: {one!r} is not {what}; {hint}")
 
 
 def _there_are(option: str, names: Sequence[str]) -> str:

@@ -92,8 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         if wrong := [name for name, given in of_runs.items() if given]:
             raise UserError(
-                f"--{wrong[0]}: expected two runs beside it, found"
-                f" {' and '.join(sides.sides)[:200]}"
+                f"--{wrong[0]} is for two runs alone, not for {' and '.join(sides.sides)[:200]}"
             )
         return show_sides(sides)
     check_hooks(hooks)
@@ -121,7 +120,7 @@ def _runs(given: Sequence[str], since: str | None) -> tuple[PastRun, PastRun]:
     """(the earlier, the later). Raises UserError."""
     if len(given) > (1 if since else 2):
         raise UserError(
-            f"expected {'one run beside --since' if since else 'two runs'}, found"
+            f"{'--since takes one run beside it' if since else 'two runs are compared'}, not"
             f" {len(given)}: {' '.join(given)[:200]}"
         )
     if not given and not since:
@@ -145,9 +144,7 @@ def narrowed(
     rules = [part.strip() for given in rule for part in given.split(",")]
     severities = [part.strip() for given in severity for part in given.split(",")]
     if unknown := [one for one in severities if one not in SEVERITIES]:
-        raise UserError(
-            f"--severity: expected one of {', '.join(SEVERITIES)}, found {unknown[0]!r}"
-        )
+        raise UserError(f"--severity takes some of {', '.join(SEVERITIES)}, not {unknown[0]!r}")
 
     def among_hosts(names: Sequence[str]) -> tuple[str, ...]:
         exact = frozenset(hosts)

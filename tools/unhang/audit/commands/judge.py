@@ -83,13 +83,11 @@ def _check_folders(rules: list[str]) -> None:
     for one in rules:
         if not Path(one).is_dir():
             raise UserError(
-                f"--rules: expected a folder of rules at {one}, found"
-                f" {'a file' if Path(one).exists() else 'none'}; nothing was judged"
+                f"--rules: {one} is not a folder of rules: it"
+                f" {'is a file' if Path(one).exists() else 'does not exist'}; nothing was judged"
             )
         if not any(Path(one).rglob("*.y*ml")):
-            raise UserError(
-                f"--rules: expected .yml files of rules in {one}, found none; nothing was judged"
-            )
+            raise UserError(f"--rules: {one} holds no .yml files of rules; nothing was judged")
 
 
 def judge_run(

@@ -85,8 +85,4 @@ def _fault(arrival: Arrival, together: Together) -> str:
     """A document that a limit cut is no damaged one."""
     if over := together.reached():
         return f" {over}; read many documents with: unhang audit --via files"
-    return (
-        f": {arrival.fault}"
-        if arrival.fault.startswith("expected")
-        else f": expected a document of unhang collect, found: {arrival.fault}"
-    )
+    return f": {arrival.fault}"

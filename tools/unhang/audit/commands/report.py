@@ -72,14 +72,14 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     if arguments.verify_ticket or arguments.allowed_signers:
         if not (arguments.verify_ticket and arguments.allowed_signers):
             raise UserError(
-                "expected --verify-ticket FILE and --allowed-signers FILE together: without the"
+                "--verify-ticket FILE and --allowed-signers FILE need each other: without the"
                 " second, any key would do"
             )
         return verify_ticket(Path(arguments.verify_ticket), Path(arguments.allowed_signers))
     if arguments.out not in (None, "-"):
         checked_output(arguments.out)
     if arguments.smoke and arguments.format != "html":
-        raise UserError("--smoke: expected --format html, which draws it")
+        raise UserError("--smoke needs --format html, which draws it")
     file = Path(arguments.run)
     beside = file if file.is_file() else None
     folder = run_of_file(file) if beside else run_folder.find_run(arguments.run)
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     if arguments.format == "ticket":
         return write_ticket(folder, findings, TicketOptions.of(arguments))
     if arguments.key:
-        raise UserError("--key: expected --format ticket, which it signs")
+        raise UserError("--key needs --format ticket, which it signs")
     options = ShownRun.of(arguments)
     shown = filtered(folder, findings, options)
 

@@ -52,7 +52,7 @@ def write_ticket(folder: Path, findings: Mapping[str, Any], options: TicketOptio
     vendor could repair."""
     out = options.out or "-"
     if options.key and out == "-":
-        raise UserError("--key: expected --out FILE, beside which the signature is written")
+        raise UserError("--key needs --out FILE, beside which the signature is written")
     (host,) = _one_node(folder, findings, options)
     tests = read_smoke_tests(folder, [Path(one) for one in options.smoke]).results
     if not (
@@ -112,7 +112,7 @@ def verify_ticket(ticket: Path, signers: Path) -> int:
     try:
         text = _read(ticket, MOST_TICKET_BYTES, "a ticket").decode("utf-8")
     except UnicodeDecodeError:
-        raise UserError(f"{ticket}: expected a ticket in UTF-8, found other bytes") from None
+        raise UserError(f"{ticket} is not a ticket in UTF-8: it holds other bytes") from None
     _read(signature, MOST_KEY_BYTES, "the ticket's signature")
     _read(signers, MOST_TICKET_BYTES, f'lines like: NAME namespaces="{NAMESPACE}" ssh-ed25519 KEY')
     state, name = signer(text, signature, signers, NAMESPACE)
@@ -129,28 +129,23 @@ def _read(path: Path, most_bytes: int, what: str) -> bytes:
     try:
         return read_bounded(path, most_bytes)
     except OSError as problem:
-        raise UserError(
-            f"{path}: expected {what}, found none that can be read: {problem.strerror}"
-        ) from None
+        raise UserError(f"{path} cannot be read: {problem.strerror}; it must hold {what}") from None
     except NotStrict as problem:
         raise UserError(f"{path}: {problem}") from None
 
 
 def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) -> str:
-    expected, program, named = (
-        f"expected a fault of {visible(host, 200)} that its vendor repairs",
+    nothing, program, named = (
+        f"no fault of {visible(host, 200)} is known that its vendor repairs",
         program_as_typed(),
         option("--host", visible(host, 200)),
     )
     if host in findings["node_verdicts"]["unread"]:
         return (
-            f"{expected}, found that the node was not read; why, and what to do: {program} report"
+            f"{nothing}: the node was not read; why, and what to do: {program} report"
             f" {as_typed(folder)} {named}"
         )
-    return (
-        f"{expected}, found none; what was found on it: {program} report {as_typed(folder)}"
-        f" {named} -v"
-    )
+    return f"{nothing}; what was found on it: {program} report {as_typed(folder)} {named} -v"
 
 
 def _one_node(folder: Path, findings: Mapping[str, Any], options: TicketOptions) -> list[str]:
@@ -165,8 +160,8 @@ def _one_node(folder: Path, findings: Mapping[str, Any], options: TicketOptions)
     )
     if len(given) != 1:
         raise UserError(
-            f"--format ticket: expected one node with --host, found {len(given)}; write one ticket"
-            " for each node"
+            f"--format ticket needs one node with --host, not {len(given)}; write one ticket for"
+            " each node"
         )
     return given
 

@@ -102,8 +102,8 @@ def check_page(options: ShownRun) -> None:
     given = [f"--{name} {value}" for name, value in typed(options)]
     if options.format == "html" and given:
         raise UserError(
-            f"--format html shows a whole run, found {' '.join(given)}; leave that out, or choose"
-            " another format"
+            f"--format html shows a whole run and takes no {' '.join(given)}; leave that out, or"
+            " choose another format"
         )
 
 

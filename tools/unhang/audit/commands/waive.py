@@ -95,17 +95,15 @@ def _policy_file(named: str | None, folder: Path) -> Path:
     if named:
         return Path(named)
     if not is_own(folder):
-        raise UserError("expected --file, because this run was not made here with unhang audit")
+        raise UserError("--file is needed, because this run was not made here with unhang audit")
     known = run_folder.read_run(folder).document.get("policy_sources") or []
     if len(known) != 1:
-        shown = ", ".join(visible(one, 200) for one in known) or "none"
-        raise UserError(
-            f"expected one file that gave the run its policy, found {shown}; name --file"
-        )
+        shown = ", ".join(visible(one, 200) for one in known) or "no file"
+        raise UserError(f"the run has its policy from {shown}, not from one file; name --file")
     path = Path(str(known[0])).resolve()
     homes = [Path(one).resolve() for one in own_inventories(folder)]
     if not any(path.is_relative_to(one if one.is_dir() else one.parent) for one in homes):
-        raise UserError(f"expected a policy in the run's inventory, found {path}; name --file")
+        raise UserError(f"{path} is not a policy in the run's inventory; name --file")
     return path
 
 
@@ -116,7 +114,7 @@ def _write(path: Path, rows: list[dict[str, object]]) -> str:
     try:
         before = read_bounded(path, MAX_BYTES).decode()
     except (OSError, NotStrict, UnicodeDecodeError) as problem:
-        raise UserError(f"expected a policy at {path}, found: {problem}") from None
+        raise UserError(f"the policy {path} cannot be read: {problem}") from None
     after = with_waivers(before, rows, str(path))
     if after == before:
         return f"{path}: has this waiver already; nothing was changed\n"

@@ -109,8 +109,8 @@ def _node(piece: bytes, stem: str) -> dict[str, Any]:
     if schema != FACTS:
         found = f"schema {clean(schema, 80)}" if schema else type(document).__name__
         raise NotStrict(
-            f"expected a document of unhang collect ({FACTS}) or a node's file of a run ({NODE}),"
-            f" found {found}"
+            f"{found} is not a document of unhang collect ({FACTS}) or a node's file of a run"
+            f" ({NODE})"
         )
     if fault := what_is_wrong(document):
         raise NotStrict(fault)

@@ -76,19 +76,17 @@ def _in_folder(folder: Path, together: Together) -> Iterator[Arrival]:
     )
     if not paths:
         yield Arrival(
-            str(folder), "", fault=f"expected files of documents ({', '.join(ENDINGS)}), found none"
+            str(folder), "", fault=f"it holds no files of documents ({', '.join(ENDINGS)})"
         )
     if len(paths) > MOST_MEMBERS:
         yield Arrival(
             str(folder),
             "",
-            fault=(
-                f"expected at most {MOST_MEMBERS} files, found {len(paths)}; the rest was not read"
-            ),
+            fault=(f"it holds {len(paths)} files, more than {MOST_MEMBERS}; the rest was not read"),
         )
     for path in paths[:MOST_MEMBERS]:
         if kind := irregular(path):
-            yield Arrival(str(path), path.stem, fault=f"expected a file, found {kind}")
+            yield Arrival(str(path), path.stem, fault=f"it is {kind}, not a file")
         else:
             yield from _in_file(path, together)
 
@@ -121,8 +119,7 @@ def _in_tar(path: Path, together: Together) -> Iterator[Arrival]:
                         str(path),
                         "",
                         fault=(
-                            f"expected at most {MOST_MEMBERS} files and {MOST_BYTES >> 30} GiB,"
-                            " found more"
+                            f"it holds more than {MOST_MEMBERS} files or {MOST_BYTES >> 30} GiB"
                         ),
                     )
                     return
@@ -137,10 +134,7 @@ def _in_tar(path: Path, together: Together) -> Iterator[Arrival]:
         yield Arrival(
             str(path),
             "",
-            fault=(
-                "expected a tar, found one that cannot be read to its end:"
-                f" {visible(str(problem), 200)}"
-            ),
+            fault=(f"the tar cannot be read to its end: {visible(str(problem), 200)}"),
         )
 
 
@@ -159,4 +153,4 @@ def _pieces(
     if counted.ended_early:
         yield Arrival(place, stem, fault=f"{counted.ended_early}; name fewer sources")
     elif not number:
-        yield Arrival(place, stem, fault="expected a document of unhang collect, found nothing")
+        yield Arrival(place, stem, fault="it is empty, not a document of unhang collect")

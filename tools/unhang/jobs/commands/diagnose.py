@@ -84,9 +84,7 @@ def run(arguments: argparse.Namespace, job_reader: JobReader, look_reader: LookR
     """0 healthy, 1 a cause at or above --fail-on, 2 no log, or a healthy part of more than is read,
     3 a failure without a known cause, 4 no end. An empty input raises UserError, which gives 2."""
     if not arguments.files and not _is_piped():
-        raise UserError(
-            "expected logs, folders of logs or -, found none; see unhang diagnose --help"
-        )
+        raise UserError("no logs, folders of logs or - are named; see unhang diagnose --help")
     files = arguments.files or ["-"]
     found, looked = _diagnosis(files, arguments.run, job_reader, look_reader)
     if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):
@@ -149,7 +147,7 @@ def _diagnosis(
 
 def _unread(found: dict[str, Any], named: list[str]) -> str:
     if not found["inputs"]:
-        return f"expected logs, found no file in {', '.join(named)}"
+        return f"there are no logs, and no other file, in {', '.join(named)}"
     first = next((one for one in found["inputs"] if one["kind"] != "job"), found["inputs"][0])
     return f"{first['file']}: {'; '.join(first['notes'])}; nothing could be read"
 

@@ -150,9 +150,7 @@ def _documents(
     if options.hosts or options.inventory:
         return node_documents(options, look_options)
     if options.limit:
-        raise UserError(
-            "--limit: expected --inventory or --hosts beside it, whose hosts it chooses from"
-        )
+        raise UserError("--limit needs --inventory or --hosts, whose hosts it chooses from")
     if job := look_options["slurm_job"]:
         return slurm_documents(job, arguments_of(look_options))
     return [_look_here(look_options)]
@@ -160,7 +158,7 @@ def _documents(
 
 def _look_here(options: dict[str, Any]) -> dict[str, Any]:
     if (path := options["kernel_log"]) and not Path(path).is_file():
-        raise UserError(f"--kernel-log: expected a file, found none at {path}")
+        raise UserError(f"--kernel-log: there is no file at {path}")
     try:
         return look(options, load_nvidia_ml_py)
     except ValueError as problem:
@@ -181,7 +179,7 @@ def _no_rank(documents: Sequence[Mapping[str, Any]]) -> str:
     reasons = dict.fromkeys(
         str(document["sections"]["ranks"]["probe"]["error"]) for document in documents
     )
-    return f"expected the ranks of a job, found none: {'; '.join(reasons)}"
+    return f"no ranks of a job were found: {'; '.join(reasons)}"
 
 
 def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -197,7 +195,7 @@ def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, An
                 for job, own in list(jobs.items())[:8]
             )
             raise UserError(
-                f"expected one job, found {len(jobs)}; name one: {named}{_if_one_was_meant(jobs)}"
+                f"a node has {len(jobs)} jobs, not one; name one: {named}{_if_one_was_meant(jobs)}"
             )
     return documents
 

@@ -29,8 +29,8 @@ def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[
     if no node was asked."""
     if options["pids"]:
         raise UserError(
-            "--pid: expected no process beside --hosts or --inventory, because numbers differ from"
-            " node to node; a job is named by --slurm-job"
+            "--pid cannot be given with --hosts or --inventory, because numbers of processes differ"
+            " from node to node; a job is named by --slurm-job"
         )
     home = project.find_project()
     packed_pynvml.link_pynvml(home)

@@ -79,12 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings at or above --fail-on, 2 too much to read all of it. Raises
     UserError for a file that cannot be read."""
     if arguments.nccl and check_version(arguments.nccl, "nccl"):
-        raise UserError(f"--nccl: expected a version such as 2.21.5, found {arguments.nccl!r}")
+        raise UserError(f"--nccl takes a version such as 2.21.5, not {arguments.nccl!r}")
     try:
         torch_release(arguments.torch or "0")
     except InvalidVersion:
         raise UserError(
-            f"--torch: expected a version such as 2.21.5, found {arguments.torch!r}"
+            f"--torch takes a version such as 2.21.5, not {arguments.torch!r}"
         ) from None
     check_rules(arguments.rule, RULES)
     context = Context(arguments.nccl, arguments.torch, arguments.platform)

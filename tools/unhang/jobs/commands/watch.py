@@ -153,19 +153,19 @@ def run(arguments: argparse.Namespace) -> int:
     given = (arguments.command, arguments.pid, arguments.slurm_job, arguments.all)
     if sum(map(bool, given)) != 1:
         raise UserError(
-            "expected a command behind --, or --pid, or --slurm-job, or --all, found several or"
-            " none; see unhang watch --help"
+            "several or none of a command behind --, --pid, --slurm-job and --all are given, and"
+            " one is needed; see unhang watch --help"
         )
     if not LEAST_EVERY_S <= arguments.every < math.inf:
         raise UserError(
-            f"--every: expected seconds, {LEAST_EVERY_S:g} or more, found {arguments.every:g}"
+            f"--every takes seconds, {LEAST_EVERY_S:g} or more, not {arguments.every:g}"
         )
     if not 0 <= arguments.grace < math.inf:
-        raise UserError(f"--grace: expected seconds, 0 or more, found {arguments.grace:g}")
+        raise UserError(f"--grace takes seconds, 0 or more, not {arguments.grace:g}")
     if not arguments.no_progress >= 2 * arguments.every:
         raise UserError(
-            f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and"
-            f" one sample each {arguments.every:g} s"
+            f"--no-progress takes the time of at least two samples, not {arguments.no_progress:g} s"
+            f" with one sample each {arguments.every:g} s"
         )
     if arguments.all and arguments.on_hang == "terminate":
         raise UserError(
@@ -174,11 +174,11 @@ def run(arguments: argparse.Namespace) -> int:
         )
     for option, given_one in (("job-comment", arguments.job_comment), ("pods", arguments.pods)):
         if given_one and not arguments.all:
-            raise UserError(f"--{option}: expected --all beside it")
+            raise UserError(f"--{option} needs --all")
     if arguments.act and not arguments.all and arguments.on_hang != "terminate":
-        raise UserError("--act: expected --on-hang terminate beside it, which it lets act")
+        raise UserError("--act needs --on-hang terminate, which it lets act")
     if not arguments.out.is_dir():
-        raise UserError(f"--out: expected a folder, found none at {arguments.out}")
+        raise UserError(f"--out: there is no folder at {arguments.out}")
     outputs = outputs_of(WatchOptions.of(arguments), say)
     with own_words() as outputs.words:
         if arguments.all:
@@ -232,9 +232,7 @@ def _show_record(named: Sequence[Path]) -> int:
     own = record_file(os.environ)
     paths = named or ([own] if own and own.exists() else [])
     if not paths:
-        raise UserError(
-            "--record: expected a record of earlier watches, found none; each watch keeps its own"
-        )
+        raise UserError("--record: there is no record of earlier watches; each watch keeps its own")
     rows, strange = read_records(paths)
     sys.stdout.write(render_sum(summed(rows), strange))
     return 0

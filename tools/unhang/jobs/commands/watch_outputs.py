@@ -191,11 +191,9 @@ def outputs_of(options: WatchOptions, say: Callable[[str], None]) -> Outputs:
     """Checks the options before a job is started. Raises UserError."""
     check_hooks(options)
     if options.label and not options.textfile:
-        raise UserError("--label: expected --textfile beside it, whose series it is for")
+        raise UserError("--label needs --textfile, whose series it is for")
     if options.textfile and not options.textfile.parent.is_dir():
-        raise UserError(
-            f"--textfile: expected an existing folder, found none at {options.textfile.parent}"
-        )
+        raise UserError(f"--textfile: there is no folder at {options.textfile.parent}")
     if options.syslog:
         try:
             # logging's handler does not say that nobody listens
@@ -203,7 +201,7 @@ def outputs_of(options: WatchOptions, say: Callable[[str], None]) -> Outputs:
                 probe.connect(options.syslog)
         except OSError as problem:
             raise UserError(
-                f"--syslog: expected a log socket at {visible(options.syslog, 200)}:"
+                f"--syslog: there is no log socket to write to at {visible(options.syslog, 200)}:"
                 f" {problem.strerror}; it would be missed at a hang"
             ) from None
     return Outputs(options, _labels(options.label), say)

@@ -56,9 +56,7 @@ def write_bundle(
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise UserError(
-            f"--out {path}: expected a new file, found one that exists; name another"
-        ) from None
+        raise UserError(f"--out {path}: the file exists already; name a new one") from None
     try:
         with (
             os.fdopen(descriptor, "wb") as target,
@@ -88,7 +86,7 @@ def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """The evidence in files: documents, or bundles of them. Raises UserError, OSError."""
     found = [document for path in paths for document in _documents_of(path)]
     if not found:
-        raise UserError(f"expected documents {SCHEMA}, found none in {', '.join(map(str, paths))}")
+        raise UserError(f"there are no documents {SCHEMA} in {', '.join(map(str, paths))}")
     return found[:MOST_DOCUMENTS]
 
 
@@ -134,9 +132,7 @@ def bundle_texts(path: Path) -> dict[str, bytes]:
         with gzip.open(path) as packed:
             unpacked = packed.read(MOST_BYTES + 1)
         if len(unpacked) > MOST_BYTES:
-            raise UserError(
-                f"{path}: expected a bundle of at most {MOST_BYTES >> 20} MiB, found more"
-            )
+            raise UserError(f"{path}: the bundle has more than {MOST_BYTES >> 20} MiB")
         with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
             entries = [
                 entry
@@ -149,8 +145,7 @@ def bundle_texts(path: Path) -> dict[str, bytes]:
         }
     except (tarfile.TarError, ValueError, RecursionError, *BROKEN) as problem:
         raise UserError(
-            f"{path}: expected a bundle of unhang inspect, found a file that cannot be unpacked:"
-            f" {problem}"
+            f"{path} is not a bundle of unhang inspect: it cannot be unpacked: {problem}"
         ) from None
 
 
@@ -193,14 +188,14 @@ def checked(text: bytes, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: {problem}") from None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise UserError(
-            f"{where}: expected a document {SCHEMA}, found"
+            f"{where} is not a document {SCHEMA} but"
             f" {str(found.get('schema') if isinstance(found, dict) else type(found).__name__)[:80]!r}"  # noqa: E501
         )
     if fault:
         place = ".".join(map(str, fault.path))[:200] or "it"
         raise UserError(
             visible(
-                f"{where}: expected a document {SCHEMA}, found a fault in {place}: {fault.message}",
+                f"{where} is not a document {SCHEMA}: {place}: {fault.message}",
                 1000,
             )
         )

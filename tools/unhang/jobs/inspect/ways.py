@@ -103,7 +103,7 @@ def named_by_task(documents: Iterable[tuple[bytes, dict[str, Any]]]) -> Iterator
 def check_number(job: str) -> None:
     """Raises UserError for what can be no job of Slurm."""
     if not re.fullmatch(JOB, job):
-        raise UserError(f"--slurm-job: expected the number of a job, found {job!r}")
+        raise UserError(f"--slurm-job takes the number of a job, not {job!r}")
 
 
 def step_of(job: str, count: int) -> list[str]:
@@ -128,14 +128,14 @@ def program_bytes() -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"expected {path}, found none; make collector builds it") from None
+        raise UserError(f"{path} is missing; make collector builds it") from None
 
 
 def nodes_of(job: str) -> int:
     """The number of nodes of a job that runs. Raises UserError."""
     found = read_slurm_job(job)
     if found.state != "RUNNING":
-        raise UserError(f"--slurm-job {job}: expected a job that runs, found it {found.state}")
+        raise UserError(f"--slurm-job {job}: the job is {found.state}, not running")
     return found.nodes
 
 
@@ -163,7 +163,7 @@ def read_slurm_job(job: str, with_comment: bool = False) -> SlurmJob:
     rows = [row for row in map(SQUEUE_ROW.fullmatch, lines) if row and job in row.group(1, 2)]
     if done.returncode or len(rows) != 1:
         found = end_of(done.stderr, 200) or f"{len(rows)} lines about it"
-        raise UserError(f"squeue -j {job}: expected one job that Slurm knows, found {found}")
+        raise UserError(f"squeue -j {job} does not name one job that Slurm knows: {found}")
     number, name, state, status, nodes, comment = rows[0].groups()
     return SlurmJob(number, name, state, int(status), int(nodes), comment)
 
@@ -174,7 +174,7 @@ def run_of_slurm(argv: list[str], stdin: bytes = b"") -> subprocess.CompletedPro
         return subprocess.run(argv, input=stdin, capture_output=True, check=False, timeout=LOOK_S)
     except FileNotFoundError:
         raise UserError(
-            f"expected {argv[0]} on PATH, found none; run this on a login node of the cluster"
+            f"{argv[0]} is not on PATH; run this on a login node of the cluster"
         ) from None
     except subprocess.TimeoutExpired:
         raise UserError(f"{argv[0]} did not end within {LOOK_S:g} s") from None

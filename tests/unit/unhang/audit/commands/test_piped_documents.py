@@ -52,17 +52,17 @@ def test_one_document_is_still_one_node(piped):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "standard input: expected a document of unhang collect, found nothing"),
+        ("", "standard input: it is empty, not a document of unhang collect"),
         (
             json.dumps(node("a")) + '{"schema": "unh',
-            "standard input, document 2: expected a document of unhang collect, found: no valid JSON",
+            "standard input, document 2: no valid JSON",
         ),
         (
             json.dumps(node("a")) + "ssh: connect refused",
-            "standard input, document 2: expected a document",
+            "standard input, document 2: no valid JSON",
         ),
-        ("[" * 100_000, "standard input: expected a document"),
-        ("}" + json.dumps(node("a")), "standard input: expected a document"),
+        ("[" * 100_000, "standard input: objects nest too deeply"),
+        ("}" + json.dumps(node("a")), "standard input: no valid JSON"),
     ],
 )
 def test_what_is_no_document_is_named_by_its_number(piped, text, message):

@@ -168,4 +168,4 @@ def test_a_file_of_a_smoke_test_is_shown_on_the_page_alone(tmp_path, capsys):
     )
     assert 'class="timeline"' in capsys.readouterr().out
     assert main(["report", str(folder), "--smoke", str(tmp_path / "one.json")]) == 2
-    assert "--smoke: expected --format html" in capsys.readouterr().err
+    assert "--smoke needs --format html" in capsys.readouterr().err

@@ -114,7 +114,7 @@ def test_no_piece_is_longer_than_an_answer_and_a_chunk(monkeypatch):
     ("piece", "fault"),
     [
         (b'{"schema": "unhang/node-facts/1"', "no valid JSON"),
-        (b'{"schema": "unhang/plan/1"}', "found schema unhang/plan/1"),
+        (b'{"schema": "unhang/plan/1"}', "schema unhang/plan/1 is not a document"),
         (
             b'{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {}}}',
             "expected a status in sections.node.probe",

@@ -147,12 +147,12 @@ def test_a_value_that_makes_no_sense_is_refused_by_the_name_of_its_option(words,
 
 
 def test_a_kernel_log_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match="--kernel-log: expected a file, found none at "):
+    with pytest.raises(UserError, match="--kernel-log: there is no file at "):
         inspect.run(parsed("--kernel-log", str(tmp_path / "gone")), None)
 
 
 def test_a_limit_without_hosts_is_refused_and_not_taken_for_this_machine():
-    with pytest.raises(UserError, match="--limit: expected --inventory or --hosts"):
+    with pytest.raises(UserError, match="--limit needs --inventory or --hosts"):
         inspect.run(parsed("--limit", "gpu01"), None)
 
 

@@ -183,7 +183,7 @@ def test_without_slurm_s_commands_a_job_is_watched_and_that_is_said_once(site):
     watches, said = site()
     watches.takes(moment(0, came=[came(str(n), n, slurm_job=str(n)) for n in (7, 8)]))
     wait_until(lambda: sum(": 1 rank on n" in line for line in said) == 2, "both are watched")
-    assert sum("expected squeue on PATH" in line for line in said) == 1
+    assert sum("squeue is not on PATH" in line for line in said) == 1
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_a_rank_that_ended_delays_no_look_at_the_silence_after_it():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--all", "--pid", "1"], "found several"),
+        (["--all", "--pid", "1"], "several or none"),
         (["--all", "--on-hang", "terminate"], "only where its user wants it"),
-        (["--pid", "1", "--job-comment"], "--job-comment: expected --all"),
+        (["--pid", "1", "--job-comment"], "--job-comment needs --all"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(words, expected):

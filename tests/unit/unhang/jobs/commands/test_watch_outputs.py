@@ -142,9 +142,12 @@ def test_metrics_that_cannot_be_written_cost_a_line_for_each_try_and_no_watch():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--syslog", "/no/such/log"], "--syslog: expected a log socket at /no/such/log"),
-        (["--textfile", "/no/such/x.prom"], "--textfile: expected an existing folder"),
-        (["--label", "a=b"], "--label: expected --textfile beside it"),
+        (
+            ["--syslog", "/no/such/log"],
+            "--syslog: there is no log socket to write to at /no/such/log",
+        ),
+        (["--textfile", "/no/such/x.prom"], "--textfile: there is no folder"),
+        (["--label", "a=b"], "--label needs --textfile"),
         (
             ["--textfile", "/tmp/x.prom", "--label", "job=b"],
             "a label of its own here or of Prometheus",

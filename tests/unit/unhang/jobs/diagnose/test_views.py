@@ -268,7 +268,7 @@ def test_a_run_folder_is_no_folder_of_logs(tmp_path, capsys):
     assert cli.main(["diagnose", written(tmp_path), run]) == 2
     shown = capsys.readouterr()
     assert (
-        f"found a run folder of unhang at {run}" in shown.err
+        f"{run} is a run folder of unhang" in shown.err
         and f"unhang diagnose LOG --run {run}\n" in shown.err
         and shown.out == ""
     )

@@ -102,9 +102,13 @@ REFUSED = {
     "another schema": (
         '{"schema": "unhang/evidence/9"}',
         "gpu01",
-        "expected a document unhang/evidence/1",
+        "is not a document unhang/evidence/1",
     ),
-    "a field of another type": (None, "gpu01", "a fault in collector.as_root"),
+    "a field of another type": (
+        None,
+        "gpu01",
+        "unhang/evidence/1: collector.as_root: this must be",
+    ),
     "no document": ("Traceback (most recent call last):", "task1", "JSON"),
     "none": ("", "task1", "srun: error: gpu: task failed"),
 }
@@ -138,7 +142,7 @@ def test_a_node_whose_answer_is_none_costs_no_other_node(nodes, tmp_path, case):
 def test_what_squeue_prints_is_masked_too(commands):
     commands("squeue", f"echo '{SAID}' >&2; exit 1")
     text = refused(lambda: nodes_of("7"))
-    assert "expected one job that Slurm knows, found slurmstepd: error" in text
+    assert "does not name one job that Slurm knows: slurmstepd: error" in text
     assert SECRET[:12] not in text
 
 

@@ -44,7 +44,7 @@ def test_outside_of_a_pod_the_option_is_refused(name, account, tmp_path):
 def test_the_option_needs_all():
     parser = argparse.ArgumentParser()
     watch.add_arguments(parser)
-    with pytest.raises(UserError, match="--pods: expected --all beside it"):
+    with pytest.raises(UserError, match="--pods needs --all"):
         watch.run(parser.parse_args(["--pods", "all", "--pid", "1"]))
 
 

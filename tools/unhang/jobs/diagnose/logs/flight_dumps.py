@@ -45,7 +45,7 @@ def _rows(data: bytes, file: str) -> list[tuple] | str:
         content = unpickle_plain(data) if data[:1] == b"\x80" else json.loads(data)
         dumps = list(_dumps(content))
         if not dumps:
-            return "expected a flight-recorder dump with entries, found something else"
+            return "it is not a flight-recorder dump with entries"
         rank_of_file = _rank_in(file) if len(dumps) == 1 else None
         flights = [
             flight_of(dump, file, rank if rank is not None else rank_of_file)

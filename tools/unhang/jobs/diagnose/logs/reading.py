@@ -97,12 +97,10 @@ def find_inputs(names: Iterable[str]) -> Iterator[tuple[str, Path | None]]:
             continue
         path = Path(name)
         if not path.exists():
-            raise UserError(
-                f"expected a log, a folder of logs or -, found nothing at {name}{_log_of_job(name)}"
-            )
+            raise UserError(f"there is no log and no folder of logs at {name}{_log_of_job(name)}")
         if (path / "run.json").is_file() and (path / "nodes").is_dir():
             raise UserError(
-                f"expected logs, found a run folder of unhang at {name}; what it found is evidence"
+                f"{name} is a run folder of unhang, not a folder of logs; what it found is evidence"
                 f" beside a log: unhang diagnose LOG --run {name}"
             )
         for one in _files_under(path):

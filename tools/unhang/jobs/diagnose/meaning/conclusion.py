@@ -124,8 +124,8 @@ ASK_FOR_MPI = (
 )
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG_AMONG = (
-    "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose"
-    " reads it together with the job's log"
+    "there is no log of a job, only what starts one; unhang lint checks it, and diagnose reads it"
+    " together with the job's log"
 )
 OF_A_JOB = ("progress", "healthy", "symptom")
 OF_A_JOB_FACTS = (
@@ -580,7 +580,7 @@ def is_from_a_program(facts: Facts) -> bool:
 def _nothing(inputs: Sequence[Input]) -> str:
     if _is_empty(inputs):
         notes = [note for one in inputs for note in one.notes]
-        return f"expected a log, found an empty file{f' that {notes[0]}' if notes else ''}"
+        return f"the log is an empty file{f' that {notes[0]}' if notes else ''}"
     return "no log is in it: no line is known from a program"
 
 
