@@ -71,7 +71,7 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
 def test_seconds_that_make_no_sense_are_refused_by_the_name_of_their_option(words):
     arguments = arguments_of(*words)
     arguments.slurm_job, arguments.command = None, ["true"]
-    with pytest.raises(UserError, match=f"{words[0]}.*found {words[1]}"):
+    with pytest.raises(UserError, match=f"{words[0]} takes .* not {words[1]}"):
         watch.run(arguments)
 
 
