@@ -156,7 +156,7 @@ def test_a_hook_that_fails_prints_none():
     why = call_and_end_all(
         ["/bin/sh", "-c", "echo $0; exit 3", "login failed for password=hunter2hunter2"], {}
     )
-    assert "found 3" in why and holds_secret(why) == []
+    assert "code 3" in why and holds_secret(why) == []
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
