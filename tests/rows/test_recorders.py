@@ -127,13 +127,6 @@ def test_a_ring_has_its_own_words(tmp_path):
     assert "called the groups in unlike order" in first["evidence"][0]["text"]
 
 
-@pytest.mark.parametrize("most", [1 << 30, 31], ids=["ended", "running"])
-def test_a_healthy_pipeline_with_uneven_experts_has_no_cause(tmp_path, most):
-    job = job_of(2, 2, 2)
-    answer = answer_of(tmp_path, dumps_of(job, play(job, most)))
-    assert answer["causes"] == [] and not answer["found"]
-
-
 @pytest.mark.parametrize(("after_s", "is_told"), [(0.5, False), (600, True)])
 def test_a_wait_that_began_the_moment_before_the_dump_is_none(tmp_path, after_s, is_told):
     job = stopped(3)

@@ -19,7 +19,7 @@ from flight_dumps import (
     play,
 )
 
-from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
+from unhang.core.verdict.waiting import POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
 from unhang.jobs.flight import Entry, Flight, flight_of
 from unhang.jobs.flight_steps import recording_of
@@ -68,15 +68,6 @@ def test_json_reads_like_the_pickle(form):
     assert (answer.roots, answer.certainty) == ((3,), SURE)
     places = {step.where for wait in answer.waits for step in wait.steps}
     assert all(where.startswith("/job/train.py:") for where in places) or form == "json"
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_rank_without_dump_for_which_all_wait_is_named_as_missing(shape):
-    job = never_enters(shape, 5)
-    dumps = dumps_of(job, play(job))
-    del dumps[5]
-    answer = answer_of(dumps)
-    assert (answer.roots, answer.missing, answer.certainty) == ((5,), (5,), LIKELY)
 
 
 def test_a_rank_without_dump_that_nobody_awaits_is_missing_and_no_root():

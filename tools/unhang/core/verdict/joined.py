@@ -18,12 +18,13 @@ _ORDER = (POSSIBLE, LIKELY, SURE)
 class Seen(NamedTuple):
     """What stacks or a live look show of ranks. waits: those in a call in which they wait for
     others; stands: those that the others wait for; works: those that are at work there, as in a
-    healthy job; goes_on: a rank that waits now did not wait there in the look
-    before, or most are elsewhere than then."""
+    healthy job; serves: those of them that wait for requests; goes_on: a rank that waits now did
+    not wait there in the look before, or most are elsewhere than then."""
 
     waits: frozenset[int] = frozenset()
     stands: frozenset[int] = frozenset()
     works: frozenset[int] = frozenset()
+    serves: frozenset[int] = frozenset()
     goes_on: bool = False
 
 
@@ -39,6 +40,8 @@ def one_answer(answers: Iterable[WaitedFor], seen: Seen) -> WaitedFor:
         best = _with_common(best, [*named, *([{*seen.stands}] if seen.stands else [])])
     if best.roots and seen.works.issuperset(best.roots):
         best = replace(best, certainty=POSSIBLE)
+    if seen.serves.intersection(best.roots):
+        best = replace(best, roots=(), waits=(), follows=(*best.waits, *best.follows))
     return best
 
 

@@ -1,28 +1,10 @@
-"""Ranks and suspects as text for people."""
+"""Ranks as text for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from unhang.core.text import counted, visible
-
-
-def render_suspects(result: Mapping[str, Any]) -> list[str]:
-    """Lines about the suspects of a smoke test or of a running job. The terminal wraps them, so
-    that they can be copied as a whole."""
-    lines = []
-    for row in result["suspects"]:
-        who = [visible(row["host"])] if row["host"] else ["the group"]
-        who += [f"rank {row['rank']}"] if row["rank"] is not None else []
-        who += [visible(row["gpu"])] if row["gpu"] else []
-        lines += [
-            "",
-            f"suspect: {', '.join(who)}, in {visible(row['phase'])}",
-            f"  why:  {visible(row['why'], 1500)}",
-            f"  next: {visible(row['next'], 600)}",
-        ]
-    return lines
+from unhang.core.text import counted
 
 
 def fold_ranks(ranks: Sequence[int]) -> str:

@@ -157,8 +157,9 @@ def _unlike_most(
         alone = others and all({*one.waiting} & ring <= awaited for one in others)
         if len(wait.waiting) >= MAJORITY and len(awaited) == 1 and alone:
             return tuple(awaited)
-        if len(wait.waiting) == 1 and len(wait.behind) >= MAJORITY and len(others) > 1:
-            return wait.waiting
+        lone = ring & {*wait.waiting}
+        if len(lone) == 1 and len(wait.behind) >= MAJORITY:
+            return tuple(lone)
     return ()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.core.text import visible
 from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.streams import Story, Stream
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
@@ -56,6 +57,23 @@ class Suspect:
             "next": self.next,
             "blind": self.blind,
         }
+
+
+def render_suspects(result: Mapping[str, Any]) -> list[str]:
+    """Lines about the suspects of a smoke test or of a running job. The terminal wraps them, so
+    that they can be copied as a whole."""
+    lines = []
+    for row in result["suspects"]:
+        who = [visible(row["host"])] if row["host"] else ["the group"]
+        who += [f"rank {row['rank']}"] if row["rank"] is not None else []
+        who += [visible(row["gpu"])] if row["gpu"] else []
+        lines += [
+            "",
+            f"suspect: {', '.join(who)}, in {visible(row['phase'])}",
+            f"  why:  {visible(row['why'], 1500)}",
+            f"  next: {visible(row['next'], 600)}",
+        ]
+    return lines
 
 
 def find_suspects(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Suspect]:
@@ -129,7 +147,7 @@ def _suspect(
     story: Story, why: str, then: str, phase: str | None = None, *, slow: bool = False
 ) -> Suspect:
     phase = phase or story.last_phase
-    result = (story.phases.get(phase) or {}).get("result")
+    result = as_map((story.phases.get(phase) or {}).get("result"))
     return Suspect(
         story.host,
         story.rank,
@@ -137,7 +155,7 @@ def _suspect(
         phase,
         why,
         then,
-        isinstance(result, dict) and result.get("blind") is True,
+        result.get("blind") is True,
         slow,
     )
 
@@ -261,12 +279,8 @@ def _after_signal(name: str, host: str) -> str:
 
 
 def _last_words(story: Story) -> str:
-    output = (story.exit or {}).get("output")
-    lines = (
-        [str(line).strip() for line in output if str(line).strip()]
-        if isinstance(output, list)
-        else []
-    )
+    output = as_list((story.exit or {}).get("output"))
+    lines = [str(line).strip() for line in output if str(line).strip()]
     return f"; its last words: {lines[-1][:300]}" if lines else ""
 
 
@@ -303,8 +317,7 @@ def _refused(reported: Mapping[int, Story], blamed: set[str | None]) -> list[Sus
 
 
 def _after(phase: str, end: Mapping[str, Any]) -> str:
-    result = end.get("result")
-    variable = result.get("variable") if isinstance(result, dict) else None
+    variable = as_map(end.get("result")).get("variable")
     if variable and phase == "environment":
         return f"correct {variable} or take it out; unhang audit shows which file sets it"
     return _NEXT.get(phase, f"run it again: unhang smoke --phases {phase}")

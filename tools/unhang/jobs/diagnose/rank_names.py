@@ -5,29 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unhang.core.text import counted
+from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.waiting import MESSAGE, WaitedFor
 
-MOST_OF_A_RING = 4
+MOST_OF_A_RING, MOST_PARTS = 4, 20
 UNNAMED = "?"  # the operation of a watchdog's line that does not name it
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
     """`rank 2`, `ranks 0-3, 7`."""
-    return f"rank{'' if len(ranks) == 1 else 's'} {ranges(ranks)}"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """0-3, 7 from [0, 1, 2, 3, 7]."""
-    parts: list[str] = []
-    start = last = None
-    for number in [*numbers, None]:
-        if last is not None and number is not None and number == last + 1:
-            last = number
-            continue
-        if last is not None:
-            parts.append(str(start) if start == last else f"{start}-{last}")
-        start = last = number
-    return ", ".join(parts[:20]) + (" …" if len(parts) > 20 else "")
+    parts = fold_ranks(ranks).split(",")
+    cut = " …" if len(parts) > MOST_PARTS else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(parts[:MOST_PARTS])}{cut}"
 
 
 def collective_in_words(op: str, seq: int | None, numel: int | None) -> str:

@@ -35,17 +35,30 @@ WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING, SERVING)
 
 
 class Standing(NamedTuple):
-    """Where a rank stands. collective: its operation, None outside of collectives."""
+    """Where a rank stands. is_awake: py-spy met it in the middle of code of its own, and one that
+    waits for others asleep."""
 
     stack: Stack
     activity: Activity
-    collective: str | None
+    is_awake: bool = False
+
+    @property
+    def collective(self) -> str | None:
+        """all_gather of all_gather_object and _all_gather_base: the operation of a collective; None
+        outside of collectives."""
+        if self.activity.name != COLLECTIVE:
+            return None
+        name, before = self.activity.function, ""
+        while name != before:
+            name, before = _FORMS.sub("", name), name
+        return name
 
     @property
     def is_at_work(self) -> bool:
         """Whether the others wait for it in healthy jobs too: one dump does not show whether it
-        goes on; or a second one shows that it does."""
-        return self.activity.name in WORK or bool(self.stack.moved)
+        goes on; or a second one shows that it does. So does a loop that never ends, which looks
+        like long work."""
+        return self.activity.name in WORK or bool(self.stack.moved) or self.is_awake
 
 
 def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
@@ -55,10 +68,15 @@ def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
     for name, stack in stacks.items():
         activity = activity_of(stack.calls)
         if activity is not None and not any(_NO_RANK.search(call) for call in stack.calls):
-            found[name] = Standing(stack, activity, _collective(activity))
+            found[name] = Standing(stack, activity)
     rows = {name: {"command": one.stack.command or None} for name, one in found.items()}
     others = {one.row for one in odd_ones_out(rows)}
-    return {name: one for name, one in found.items() if name not in others}
+    rests = any(one.stack.idle for one in found.values() if one.activity.awaits_ranks)
+    return {
+        name: one._replace(is_awake=rests and one.activity.name == CODE and not one.stack.idle)
+        for name, one in found.items()
+        if name not in others
+    }
 
 
 def who_is_elsewhere(ranks: Mapping[str, Standing]) -> tuple[list[str], bool]:
@@ -101,6 +119,7 @@ def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
         _numbers(one for one in ranks.values() if one.activity.awaits_ranks),
         _numbers(ranks[name] for name in odd),
         _numbers(one for one in ranks.values() if one.is_at_work),
+        _numbers(one for one in ranks.values() if one.activity.name == SERVING),
         any(one.stack.moved for one in ranks.values() if one.activity.awaits_ranks)
         or sum(bool(one.stack.moved) for one in ranks.values()) * 2 > len(ranks),
     )
@@ -112,13 +131,3 @@ def _numbers(ranks: Iterable[Standing]) -> frozenset[int]:
 
 def kind_of(one: Standing) -> str:
     return one.activity.name if one.activity.name in WAITS_FOR_OTHERS else ELSEWHERE
-
-
-def _collective(activity: Activity) -> str | None:
-    """all_gather of all_gather_object and _all_gather_base: the operation of a collective."""
-    if activity.name != COLLECTIVE:
-        return None
-    name, before = activity.function, ""
-    while name != before:
-        name, before = _FORMS.sub("", name), name
-    return name

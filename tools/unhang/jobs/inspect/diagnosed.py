@@ -176,16 +176,8 @@ def _verdicts(
         "ranks": fold_ranks(sorted(ranks)),
         "agrees": True,
     }
-    row, recorded = diagnosis["waited_for"], inspection["recorded"]
-    if recorded:
-        yield {
-            "source": "flight recorder",
-            "headline": recorded["says"],
-            "certainty": None,
-            "ranks": fold_ranks(recorded["ranks"]),
-            "agrees": recorded["beside"] != "differs",
-        }
-    elif row and row["named"] and inspection["state"] in (HUNG, UNKNOWN):
+    row = diagnosis["waited_for"]
+    if row and row["named"] and inspection["state"] in (HUNG, UNKNOWN):
         yield {
             "source": "flight recorder" if diagnosis["facts"]["flight_recorder"] else "log",
             "headline": waited_headline(row),

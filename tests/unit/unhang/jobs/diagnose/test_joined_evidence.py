@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from unhang.core.verdict.joined import Seen, one_answer
+from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
 from unhang.jobs.diagnose.diagnosing import diagnose
 
 FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_joined"
@@ -16,7 +18,6 @@ FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_joined"
     [
         ("hook", ("dumps",), "0,2", "possible"),  # they send, which no dump has
         ("hook", ("dumps", "stacks"), "6", "possible"),
-        ("never", ("dumps",), "5", "possible"),
         ("never", ("dumps", "stacks"), "5", "likely"),
     ],
 )
@@ -27,7 +28,7 @@ def test_rank_that_stacks_show_in_a_wait_is_no_root(job, kinds, roots, certainty
 
 LOOK = """Process {pid}: python train.py
 
-Thread {pid} (idle): "MainThread"
+Thread {pid} ({state}): "MainThread"
     {call}
     main (train.py:{line})
 """
@@ -37,32 +38,40 @@ IN = "all_reduce (torch/distributed/distributed_c10d.py:3252)"
 @pytest.mark.parametrize(
     ("second", "word", "certainty"),
     [
+        ([(IN, 40), (IN, 40), (IN, 40), ("loop (train.py:9)", 41)], "no_end", "possible"),
         ([(IN, 40), (IN, 40), (IN, 40), ("load (train.py:9)", 41)], "cause", "likely"),
         ([(IN, 40), (IN, 40), (IN, 40), ("load (train.py:8)", 41)], "no_end", "possible"),
         ([(IN, 40), (IN, 44), (IN, 40), ("load (train.py:9)", 41)], "healthy", None),
     ],
 )
 def test_a_second_look_shows_who_goes_on(tmp_path, second, word, certainty):
-    first = [(IN, 40), (IN, 40), (IN, 40), ("load (train.py:9)", 41)]
+    first = [(IN, 40), (IN, 40), (IN, 40), (second[3][0].replace("8)", "9)"), 41)]
     for look, calls in (1, first), (2, second):
         for rank, (call, line) in enumerate(calls):
             file = tmp_path / f"look{look}" / f"rank{rank}.txt"
             file.parent.mkdir(exist_ok=True)
-            file.write_text(LOOK.format(pid=70 + rank, call=call, line=line))
+            state = "active" if "loop" in call else "idle"
+            file.write_text(LOOK.format(pid=70 + rank, call=call, line=line, state=state))
     found = diagnose([str(tmp_path)])
     named = found["causes"][0]["certainty"] if found["causes"] else None
     assert (found["outcome"]["word"], named) == (word, certainty)
 
 
 def test_rank_that_a_monitored_barrier_misses_is_the_one_and_not_who_came(tmp_path):
-    log = tmp_path / "job.log"
     came = "Rank {} successfully reached monitoredBarrier, but received errors while waiting for"
     lines = [f"[rank{rank}]:[E1129] {came.format(rank)} send/recv from rank 0" for rank in (1, 2)]
     lines.append("[rank0]: RuntimeError: [Rank 0]: Ranks 3 failed to pass monitoredBarrier in 9 ms")
-    log.write_text("\n".join(lines) + "\n")
-    found = diagnose([str(log)])
+    (tmp_path / "log").write_text("\n".join(lines) + "\n")
+    found = diagnose([str(tmp_path)])
     assert (found["waited_for"]["roots"]["ranks"], found["waited_for"]["certainty"]) == (
         "3",
         "sure",
     )
     assert not {"rank 1", "rank 2"} & {*found["causes"][0]["where"]}
+
+
+def test_server_that_waits_for_requests_is_not_waited_for():
+    step = Step(0, "tp", "broadcast", 5, LAUNCHED)
+    waits = waited_for([Group("tp", (0, 1))], [step], seen=[0, 1], complete=True)
+    assert waits.roots == (1,)
+    assert one_answer([waits], Seen(serves=frozenset({1}))).roots == ()

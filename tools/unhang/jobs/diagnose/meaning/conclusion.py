@@ -22,7 +22,11 @@ from unhang.jobs.diagnose.meaning.rules.failures import (
     peer_without_log,
     who_failed,
 )
-from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place, rank_at_work
+from unhang.jobs.diagnose.meaning.rules.stack_rules import (
+    AT_WORK,
+    common_place,
+    rank_stands_elsewhere,
+)
 from unhang.jobs.diagnose.meaning.signs import (
     far_below,
     hang_signs,
@@ -190,7 +194,8 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
 
 def rank_that_works(facts: Facts) -> Conclusion | None:
     """One rank saves, compiles or is in the middle of a step, and the others wait for it."""
-    if not (one := rank_at_work(facts)):
+    one = next((one for one in rank_stands_elsewhere(facts) if one.id == AT_WORK), None)
+    if not one:
         return None
     why = f"{one.why}; whether it is late or hangs, a second dump shows"
     return Conclusion("no_end", why, RankLine(**one.places[0]), (ASK_ONE_RANK.format(*one.who),))

@@ -48,7 +48,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
             f"flight recorder: operation {wait.seq} of group {wait.group.name} differs: {calls}",
             (), "recorders-differ", who=_ranks(fewest) if len(fewest) < len(more[0]) else (),
         )  # fmt: skip
-    if answer.roots and not answer.left_the_order:
+    if facts.answer.roots and answer.roots and not answer.left_the_order:
         yield from _recorders_await(answer, facts.answer)
     if answer.ring:
         why = f"flight recorder: {ring_in_words(answer)}"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from unhang.core.text import listed
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.activities import BACKWARD, CODE, COLLECTIVE, SERVING, activities
 from unhang.jobs.diagnose.log_facts import Facts
@@ -29,7 +30,7 @@ from unhang.jobs.diagnose.standing import (
 
 POSSIBLE = WEIGHTS["supporting"] + 1
 AT_WORK = "rank-at-work"
-MOST_NAMED = 8
+MOST_NAMED, MOST_PLACES = 8, 2
 _BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
 # Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
 _PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
@@ -49,21 +50,20 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     ranks = standings(facts.stacks.get(MAIN, {}))
     odd, is_majority = ([], False) if facts.seen.goes_on else who_is_elsewhere(ranks)
     others = [name for name in ranks if name not in odd]
+    places = listed(list(dict.fromkeys(_words(ranks[name]) for name in others)), MOST_PLACES)
     for name in odd[:MOST_NAMED]:
         one, other = ranks[name], ranks[others[0]]
         left = first_apart(one.stack, other.stack)
-        alike = sum(_words(ranks[name]) == _words(other) for name in others)
         wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
-        wait += f", {alike} of them" if alike < len(others) else ""
         wait += ", for their GPU it seems," if kind_of(other) == ELSEWHERE else ""
         weight, does = _weight(one, other, is_majority), "stands"
         if one.is_at_work:
             idle = "waits for requests" if one.activity.name == SERVING else ""
-            does = "goes on" if one.stack.moved else idle or f"is {one.activity.name}"
+            does = idle or ("works" if one.activity.name == CODE else f"is {one.activity.name}")
         yield Evidence(
             _cause(one),
             weight,
-            f"{name} {does} in {_where(one.stack, left)}, and the other {wait} in {_words(other)}",
+            f"{name} {does} in {_where(one.stack, left)}, and the other {wait} in {places}",
             (),
             AT_WORK if weight < POSSIBLE else "stands-elsewhere",
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
@@ -79,11 +79,6 @@ def _weight(one: Standing, other: Standing, is_majority: bool) -> float:
     ):
         return WEIGHTS["hinting"]
     return WEIGHTS["strong"] if is_majority and _is_apart(one) else POSSIBLE
-
-
-def rank_at_work(facts: Facts) -> Evidence | None:
-    """The first rank of those for which the others wait in healthy jobs too."""
-    return next((one for one in rank_stands_elsewhere(facts) if one.id == AT_WORK), None)
 
 
 def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
