@@ -17,7 +17,7 @@ from unhang.jobs.activities import (
 )
 from unhang.jobs.inspect.moves import arrives, at_rest, moves
 from unhang.jobs.inspect.whose_gpus import gpu_pids, own_gpus
-from unhang_node.base.parse.values import as_maps, number_of
+from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
 ENDED = ("gone", "reused")
 BUSY_PERCENT = 95
@@ -128,15 +128,12 @@ def rank_looks(documents: Sequence[Mapping[str, Any]]) -> list[RankLook]:
 
 def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A section of an evidence document, {} without it."""
-    sections = document.get("sections")
-    found = sections.get(name) if isinstance(sections, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    return as_map(as_map(document.get("sections")).get(name))
 
 
 def host_of(document: Mapping[str, Any]) -> str:
     """The name that the node was asked by, else its own."""
-    collector = document.get("collector")
-    own = collector.get("host") if isinstance(collector, Mapping) else None
+    own = as_map(document.get("collector")).get("host")
     return str(document.get("asked_as") or own or "?")
 
 
@@ -211,13 +208,13 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
             sockets=tuple({name: str(value) for name,
             value in one.items()} for one in as_maps(sockets.get(pid, {}).get("sockets"))),
             log_grew=_log_grew(proc, place), computes=gpu in busy_gpus, spins=gpu in spinning,
-            settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
+            settings=as_map(row.get("settings")),
             signs=(
                 moves(first, second, seconds_between, rest)
                 if pid in firsts and pid in seconds else {}
             ),
             arrives=arrives(second, rest), innermost=innermost_of(frames_later or frames),
-            wait=wait if isinstance(wait, Mapping) else {}, locks=locks,
+            wait=as_map(wait), locks=locks,
             serves=_serves(dumps.get(pid)), is_launched=bool(row.get("launcher")),
             wakes=row.get("wakes") is True or _woke(first, second),
             in_own_code=bool(own) and [*frames_later, *frames][0] in (*own_later, *own),
@@ -282,14 +279,12 @@ def _main_frames(dump: Mapping[str, Any] | None) -> list[str]:
 
 
 def _frames_of(thread: Mapping[str, Any]) -> list[str]:
-    frames = thread.get("frames")
-    return [str(frame) for frame in frames] if isinstance(frames, list) else []
+    return [str(frame) for frame in as_list(thread.get("frames"))]
 
 
 def _item(dump: Mapping[str, Any]) -> str:
     thread = next(iter(as_maps(dump.get("threads"))), {})
-    item = thread.get("item")
-    return ", ".join(map(str, item)) if isinstance(item, list) else ""
+    return ", ".join(map(str, as_list(thread.get("item"))))
 
 
 def _serves(dump: Mapping[str, Any] | None) -> bool:

@@ -126,6 +126,10 @@ def stand_of(
 
 def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankLook]) -> str:
     """never launched AllReduce 61, in which 7 ranks wait."""
+    if standing and rank in standing.missing:
+        return (
+            "NCCL's RAS has it in no communicator: it aborted or destroyed it, or does not answer"
+        )
     for lag in standing.lags if standing and rank is not None else ():
         if rank in lag.behind():
             count = len([one for one in lag.counts if lag.counts[one] == lag.highest])

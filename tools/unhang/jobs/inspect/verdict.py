@@ -58,7 +58,7 @@ from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
 from unhang_node.base.nvml.names import domain_name
-from unhang_node.base.parse.values import as_maps
+from unhang_node.base.parse.values import as_map, as_maps
 
 SCHEMA = "unhang/inspection/1"
 LONG_OR_ENDLESS = (
@@ -107,8 +107,7 @@ def _world_size(job: JobLook) -> int | None:
 
 
 def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
-    probe = section(document, "ranks").get("probe")
-    status = probe if isinstance(probe, Mapping) else {}
+    status = as_map(section(document, "ranks").get("probe"))
     return {
         "host": host_of(document),
         "ranks": len(as_maps(document.get("ranks"))),
@@ -187,11 +186,13 @@ def _judge(job: JobLook) -> Verdict:
             RUNNING, [], "its log grew between the two looks, although RAS counts no new collective"
         )
     if standing and standing.missing:
-        silent = silent_ranks(job.looks, standing)
-        is_sure = standing.moved is False and not standing.missing.keys() <= {
-            look.rank for look in job.looks if look.states
-        }
-        return Verdict(HUNG if is_sure else UNKNOWN, silent, _who(silent))
+        there = [look for look in job.looks if look.rank in standing.missing and look.states]
+        named = [stand_of(look.rank, look, standing) for look in there if look.doing]
+        is_sure = standing.moved is False and (
+            all(map(is_at_rest, there)) if named else len(there) < len(standing.missing)
+        )
+        named = named or silent_ranks(job.looks, standing)
+        return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
     if standing and standing.roots:
         return _waited_for(job, standing)
     if standing and standing.is_split:

@@ -38,9 +38,10 @@ WHOLE = {
     "init": ("starting", 1, "rank 1 of 2 is not there", None),
     # RAS counts no replay of a CUDA graph
     "graph": ("hung", 1, "it sleeps in replay_but_the_last (inspect_job.py", None),
+    "left": ("hung", 1, "NCCL's RAS has it in no communicator", None),
 }
 OF_TWO_GPUS = {
-    **{scene: row for scene, row in WHOLE.items() if scene not in ("lock", "graph")},
+    **{scene: row for scene, row in WHOLE.items() if scene not in ("lock", "graph", "left")},
     # a program of somebody else computes on the GPU of rank 1
     "crowded": ("running", None, "collectives were launched", None),
     "restore": ("restoring", None, "rank 1 is restoring in load, called by restore_for", None),
