@@ -142,7 +142,7 @@ def test_a_changed_collector_a_planted_folder_and_a_straggler_cost_only_their_ow
     )
     done = audit(fleet, path, "clush")
     assert [done.node(name)["status"] for name in NAMES] == ["ok", "failed", "timeout", "invalid"]
-    assert "to be a folder that only its user can write" in done.node(NAMES[1])["message"]
+    assert "must be a folder that only its user can write" in done.node(NAMES[1])["message"]
     assert done.node(NAMES[2])["message"] == "no answer within 15 s"
     assert "planted" not in fleet.shell(
         NAMES[0], "tail -c 20 /root/.cache/unhang/collect-*.pyz | tr -dc a-z"

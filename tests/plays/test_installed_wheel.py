@@ -148,7 +148,7 @@ def test_a_plan_is_made_and_previewed(unhang, audited):
     previewed = unhang(*as_typed("unhang remediate runs/latest")[1:])
     # the wheel brings no torch to the machine; the words are folded where the path is long
     words = " ".join(previewed.stdout.split())
-    assert "torch is not installed in " in words, previewed.stdout + previewed.stderr
+    assert "the node does not have torch in " in words, previewed.stdout + previewed.stderr
     previewed = unhang("remediate", "runs/latest", "--no-smoke")
     assert "previewed" in previewed.stdout, previewed.stdout + previewed.stderr
     assert not (unhang.folder / "runs" / "latest" / "journal.jsonl").exists()

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from unhang import cli
-from unhang.core.catalogue import table
+from unhang.core.catalogue.own_tables import table
 
 
 def asked(capsys, *words):

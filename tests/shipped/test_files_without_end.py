@@ -84,7 +84,5 @@ def test_a_file_without_end_is_refused_by_each_command_that_is_given_one(folder,
     assert len(ended) == len(commands)
     assert {command: code for command, code, _ in ended if code != 2} == {}
     assert [
-        one
-        for one in ended
-        if "fault of unhang itself" in one[2] or "unhang: " not in one[2]
+        one for one in ended if "fault of unhang itself" in one[2] or "unhang: " not in one[2]
     ] == []

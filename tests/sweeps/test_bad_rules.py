@@ -8,7 +8,7 @@ import json
 import pytest
 
 from unhang.cli import main
-from unhang.core.catalogue import table
+from unhang.core.catalogue.own_tables import table
 
 GOOD = {
     "id": "own-rule", "title": "A rule", "severity": "error", "costs": "jobs fail", "scope": "node",

@@ -51,12 +51,11 @@ import json, sys
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.examples import catalogue_view, verdict_of
 from unhang.core.run.documents import to_fragment
-from unhang.core.catalogue import table
 found = load_catalogue()
 fragment = {"node": {"uptime_s": 5}, "limits": {"swap_total_bytes": 101}}
 view = catalogue_view(found.tables)
 rules = [[one.id, one.row["found"], verdict_of(one, fragment, view)] for one in found.rules]
-print(json.dumps([rules, {name: dict(rows) for name, rows in found.tables.items()}, list(found.faults), dict(table("limits"))]))
+print(json.dumps([rules, {name: dict(rows) for name, rows in found.tables.items()}, list(found.faults), dict(found.tables.get("limits", {}))]))
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 from changed_nodes import changed, words_of
 from healthy_platforms import PLATFORMS
 
-from unhang.core.catalogue import table
+from unhang.core.catalogue.own_tables import table
 
 ROWS = table("kernel_issues")
 

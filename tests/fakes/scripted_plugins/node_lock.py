@@ -29,6 +29,6 @@ class ActionModule(ActionBase):
         booted = wanted and "boots boot_id" in faults
         now = scripted.boot_of(host, task_vars["scripted_nodes"], booted)
         if wanted and wanted != now:
-            why = f"expected the boot {wanted}, found {now}"
+            why = f"the node has booted: its boot is {now}, not {wanted}"
             return {"failed": True, "acquired": False, "untouched": True, "msg": why}
         return {"changed": False, "acquired": False, "holder": {"run": "this"}, "boot_id": now}

@@ -10,14 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 COLLECTIVE, BACKWARD, LOADING, STARTING = "collective", "backward", "loading", "starting"
 EVALUATING, IMPORTING, CODE = "evaluating", "importing", "code"
 SERVING, LOCK = "serving", "waiting for a lock"
-# Not by catalogue.table(): whatever catalogue a fleet is judged with, stacks of torch are the same.
-_TABLE = Path(__file__).resolve().parent / "catalogue" / "tables" / "job_activities.yml"
 _FRAME = re.compile(r"^(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)$")
 _OF_GPU = re.compile(r"synchronize|wait\w*")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
@@ -57,13 +54,9 @@ def activities() -> Mapping[str, Mapping[str, Any]]:
     """{activity: its row, with the defaults of missing fields}. That the table has no fault, a test
     shows."""
     # here, because a watcher that has not looked yet loads no YAML
-    from unhang.core.strict_yaml import load_yaml
+    from unhang.core.catalogue.own_tables import table
 
-    table = load_yaml(_TABLE)[0]["tables"]["job_activities"]
-    defaults = {
-        name: field["default"] for name, field in table["fields"].items() if "default" in field
-    }
-    return {row[table["key"]]: {**defaults, **row} for row in table["rows"]}
+    return table("job_activities")
 
 
 @cache

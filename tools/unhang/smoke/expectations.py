@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.core import catalogue
+from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.counter_rates import normal_rates
 from unhang.smoke.bandwidth import POLICY
 
@@ -40,4 +40,4 @@ def read_expectations(history: Rows = (), policy: Rows = ()) -> Expectations:
 
 
 def _table(name: str) -> Rows:
-    return list(catalogue.table(name).values())
+    return list(table(name).values())

@@ -18,7 +18,7 @@ from unhang.act.role_changes.driver_inputs import (
 )
 from unhang.act.role_changes.driver_packages import NotOffered, PackageSet, package_set
 from unhang.act.role_changes.driver_refusals import Refusal, refusal
-from unhang.core import catalogue
+from unhang.core.catalogue.own_tables import table
 from unhang_node.base.parse.nvidia_driver import branch_of
 
 FABRIC_PACKAGES = ("nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "libnvsdm")
@@ -49,7 +49,7 @@ _FAMILY = re.compile(r"-(tesla(?:-\d{3})?|\d{3})(?:-|$)")
 def read_tables() -> dict[str, list[dict[str, Any]]]:
     """The catalogue's tables that a plan needs, rows by table; the audit reads the same ones.
     Raises UserError."""
-    return {name: list(catalogue.table(name).values()) for name in TABLES}
+    return {name: list(table(name).values()) for name in TABLES}
 
 
 def names_to_ask(inputs: DriverInputs) -> list[str]:

@@ -13,7 +13,7 @@ from unhang.act.role_changes.driver_refusals import (
     partitioned_gpus,
     refusal,
 )
-from unhang.core.catalogue import table
+from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.gpu_verbs import DONE_BY_ROLE, REBOOT, TABLES, GpuVerb, gpu_verbs
 
 # From Ampere on a GPU with NVLinks can be reset alone, with NVSwitch only while fabric manager

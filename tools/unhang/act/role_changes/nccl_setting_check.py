@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.core import catalogue
+from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.setting_values import reads, value_fault
 from unhang.core.schemas.shapes import nearest
 
@@ -30,12 +30,10 @@ class Known:
 def read_known() -> Known:
     """The settings in the catalogue; the audit reads the same tables. Raises UserError."""
     return Known(
-        nccl=catalogue.table("nccl_variables"),
-        torch=catalogue.table("torch_variables"),
-        not_real={
-            name: row["instead"] for name, row in catalogue.table("not_real_settings").items()
-        },
-        renamed={name: row["now"] for name, row in catalogue.table("renamed_settings").items()},
+        nccl=table("nccl_variables"),
+        torch=table("torch_variables"),
+        not_real={name: row["instead"] for name, row in table("not_real_settings").items()},
+        renamed={name: row["now"] for name, row in table("renamed_settings").items()},
     )
 
 

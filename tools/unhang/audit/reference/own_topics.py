@@ -11,6 +11,7 @@ from typing import Any
 from unhang.audit.reference.pages import rules_by_fact
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.core import catalogue
+from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.project import checkout_of, find_project
 from unhang.core.schemas.shapes import fact_shapes
@@ -60,7 +61,7 @@ def _titled_lines() -> tuple[tuple[str, str], ...]:
         for row in content["signatures"]
         for one in row.get("words", ())
     ]
-    rows += catalogue.table("words_of_rules").values()
+    rows += table("words_of_rules").values()
     return tuple(
         (str(row.get("title", "")).lower(), str(row["cause"])) for row in rows if "cause" in row
     )

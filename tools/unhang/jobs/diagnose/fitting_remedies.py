@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from unhang.core import catalogue
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.diagnose.meaning.evidence import Evidence
@@ -59,7 +59,7 @@ def _own_words() -> dict[str, list[Mapping[str, Any]]]:
         for signature in load_signatures()
         for one in signature.words
     ]
-    rows += [(row, (row["id"],)) for row in catalogue.table("words_of_rules").values()]
+    rows += [(row, (row["id"],)) for row in table("words_of_rules").values()]
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row, ids in rows:
         for one in ids:
@@ -263,7 +263,7 @@ def _architecture(gpu: str) -> str | None:
     bare = _BARE.sub("", gpu).upper()
     found = [
         row["architecture"]
-        for row in catalogue.table("gpu_models").values()
+        for row in table("gpu_models").values()
         if bare in row["model"].upper() or row["model"].upper() in bare
     ]
     return (
@@ -278,7 +278,7 @@ def _architecture(gpu: str) -> str | None:
 @cache
 def _first_of_architecture() -> dict[str, str]:
     firsts: dict[str, str] = {}
-    for row in catalogue.table("gpu_models").values():
+    for row in table("gpu_models").values():
         if first := row.get("first_driver"):
             firsts[row["architecture"]] = min(first, firsts.get(row["architecture"], first))
     return firsts
@@ -320,7 +320,7 @@ def other_accelerator(facts: Facts) -> str | None:
 
 @cache
 def _timeout_rows() -> dict[str, str]:
-    return {row["framework"]: row["how"] for row in catalogue.table("timeout_settings").values()}
+    return {row["framework"]: row["how"] for row in table("timeout_settings").values()}
 
 
 def how_to_raise(frameworks: Sequence[str]) -> dict[str, str]:

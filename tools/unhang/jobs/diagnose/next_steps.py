@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from unhang.core import catalogue
+from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.screen import FAULTS, filled, host_name
 from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
@@ -212,7 +212,7 @@ def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str,
 def _rows() -> tuple[tuple[tuple[str, ...], str, Mapping[str, Any]], ...]:
     return tuple(
         (tuple(word.lower() for word in row["words"]), (row.get("beside") or "").lower(), row)
-        for row in catalogue.table("error_words").values()
+        for row in table("error_words").values()
     )
 
 

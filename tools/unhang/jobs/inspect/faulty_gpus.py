@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unhang.core.catalogue import table
+from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.gpu_verbs import TABLES, GpuVerb, gpu_verbs
 from unhang.jobs.inspect.ends import events_of_the_job
 from unhang.jobs.inspect.rank_looks import host_of, section

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from unhang.core import catalogue
+from unhang.core.catalogue.own_tables import as_written, table
 
 _TABLES = (
     "nccl_variables", "torch_variables", "not_real_settings", "renamed_settings",
@@ -35,7 +35,5 @@ class Knowledge:
 @cache
 def load_knowledge() -> Knowledge:
     """Reads the tables. Raises UserError if that fails, because they ship with the program."""
-    tables = {name: catalogue.table(name) for name in _TABLES}
-    return Knowledge(
-        tables, {name: table.row["sources"][0]["url"] for name, table in tables.items()}
-    )
+    tables = {name: table(name) for name in _TABLES}
+    return Knowledge(tables, {name: as_written(name)["sources"][0]["url"] for name in _TABLES})

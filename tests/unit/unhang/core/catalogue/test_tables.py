@@ -14,6 +14,7 @@ from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.row_faults import BY_A_PART_OF_THE_NAME
 from unhang.commands.catalogue import older_than
 from unhang.core import catalogue
+from unhang.core.catalogue.own_tables import table
 from unhang.core.errors import UserError
 
 FIELDS = {
@@ -156,12 +157,12 @@ def test_rows_of_tables_are_counted_with_their_sources(tmp_path):
 
 def test_one_table_through_the_door_is_what_the_whole_catalogue_has():
     tables = load_catalogue().tables
-    assert {name: catalogue.table(name) for name in tables} == tables
+    assert {name: table(name) for name in tables} == tables
 
 
 def test_a_table_that_is_not_there_is_named():
     with pytest.raises(UserError, match="there is no table no_such_table"):
-        catalogue.table("no_such_table")
+        table("no_such_table")
 
 
 def test_no_other_module_opens_files_of_the_catalogue():
@@ -176,9 +177,7 @@ def test_no_other_module_opens_files_of_the_catalogue():
         for name, text in texts.items()
         if re.search(r'/ "catalogue"|catalogue" /|yaml\.load\(|safe_load\(', text)
     ]
-    # activities.py names one table of its own, which a test reads by the catalogue's reader: a
-    # fleet that is judged with another catalogue has the same torch.
-    assert sorted(opening) == ["core/schemas/shapes.py", "jobs/activities.py"]
+    assert opening == ["core/schemas/shapes.py"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.core.catalogue import table
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.next_steps import row_of
 

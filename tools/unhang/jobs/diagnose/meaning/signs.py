@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from unhang.core.catalogue import table
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
 from unhang.jobs.diagnose.meaning.events import FAULTS

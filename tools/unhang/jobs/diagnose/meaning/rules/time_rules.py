@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from unhang.core.catalogue import table
+from unhang.core.catalogue.own_tables import table
 from unhang.core.quotes import leading_words
 from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 from unhang.jobs.diagnose.log_facts import Facts
