@@ -17,7 +17,7 @@ from unhang.jobs.inspect.rank_looks import rank_looks
 from unhang.jobs.inspect.stands import busy_word, stand_of, standing_row, stands_words
 from unhang.jobs.inspect.verdict import inspection_of
 
-LOOKS = Path(__file__).parents[4] / "fixtures" / "inspect"
+LOOKS = Path(__file__).parents[4] / "fixtures/inspect"
 ROWS = activities()
 
 
@@ -114,6 +114,9 @@ def test_child_that_hangs_in_the_kernel_is_the_one_to_look_at():
     assert standing_row(look, None)["worker"]["pid"] == 4711
 
 
+TABLE = Path(module.__file__).parent / "catalogue/tables/job_activities.yml"
+
+
 def read_by_the_catalogue(path):
     faults: list[str] = []
     tables, _ = collect_tables(read_file(path, faults), faults)
@@ -121,13 +124,13 @@ def read_by_the_catalogue(path):
 
 
 def test_the_table_has_no_fault_and_is_read_as_the_catalogue_reads_it():
-    assert read_by_the_catalogue(module._TABLE) == (ROWS, [])
+    assert read_by_the_catalogue(TABLE) == (ROWS, [])
 
 
 @pytest.mark.parametrize("missing", ["shown_by", "near_miss"])
 def test_a_row_that_nothing_proves_is_a_fault(missing, tmp_path):
-    table = yaml.safe_load(module._TABLE.read_text(encoding="utf-8"))
+    table = yaml.safe_load(TABLE.read_text())
     del table["tables"]["job_activities"]["rows"][0][missing]
-    (tmp_path / "activities.yml").write_text(yaml.safe_dump(table), encoding="utf-8")
+    (tmp_path / "activities.yml").write_text(yaml.safe_dump(table))
     [fault] = read_by_the_catalogue(tmp_path / "activities.yml")[1]
     assert f"waiting for a lock: {missing}: is missing" in fault
