@@ -36,8 +36,8 @@ def one_answer(answers: Iterable[WaitedFor], seen: Seen) -> WaitedFor:
         return WaitedFor()
     best = known[0]
     named = [{*one.roots} for one in known if one.roots and not one.left_the_order]
-    if best.roots and {*best.roots} in named:
-        best = _with_common(best, [*named, *([{*seen.stands}] if seen.stands else [])])
+    if {*best.roots} in named:
+        best = _with_common(best, [*named, *filter(None, [{*seen.stands}])])
     if best.roots and seen.works.issuperset(best.roots):
         best = replace(best, certainty=POSSIBLE)
     if seen.serves.intersection(best.roots):

@@ -189,7 +189,8 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         ras,
         stacks,
         in_words(records),
-        at,
+        # a watchdog that gave up is later than any look
+        at._replace(goes_on=at.goes_on and not timeouts),
     )
 
 

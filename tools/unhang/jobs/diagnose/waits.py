@@ -71,7 +71,6 @@ def waits_in_words(by_fact: Mapping[str, Sequence[Event]]) -> Iterator[WaitedFor
         absent = tuple(int(rank) for rank in re.findall(r"\d+", event.fields["ranks"] or ""))
         wait = Wait(Group(EVERYBODY), "monitored barrier", 1, (rank_of(event) or 0,), absent)
         yield WaitedFor(absent, (wait,), certainty=SURE)
-        break
     yield waited_for(
         (),
         (

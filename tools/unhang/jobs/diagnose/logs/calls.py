@@ -96,7 +96,7 @@ class Traced(NamedTuple):
 
     def who(self, ranks: Sequence[int], group: str) -> str:
         """rank 2 (after AllReduce 11), or its process."""
-        calls = ((rank, self.calls[rank, group]) for rank in ranks[:8])
+        calls = ((rank, self.calls[rank, group]) for rank in ranks)
         return ", ".join(
             f"{f'rank {rank}' if rank >= 0 else call.process} (after {call.op} {call.number})"
             for rank, call in calls

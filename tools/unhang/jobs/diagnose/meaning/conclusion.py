@@ -178,7 +178,7 @@ def describe_conclusion(conclusion: Conclusion) -> dict[str, Any]:
 
 def stacks_that_moved(facts: Facts) -> Conclusion | None:
     """Two looks at the stacks show that the job goes on."""
-    return Conclusion("healthy", STACKS_MOVED) if facts.seen.goes_on else None
+    return Conclusion("healthy", STACKS_MOVED) if facts.seen.goes_on and not facts.faults else None
 
 
 def stacks_in_one_place(facts: Facts) -> Conclusion | None:

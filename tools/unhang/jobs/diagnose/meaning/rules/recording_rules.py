@@ -87,14 +87,14 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
             f"{what}: {trace.who(ranks, group)}" for what, ranks in wait.calls.items()
         )
         why = f"NCCL's trace: call {wait.seq} of {group} differs: {calls}"
-        few = min(wait.calls.values(), key=len)
-        places = tuple(trace.calls[rank, group].place for rank in few[:1])
+        places = tuple(
+            trace.calls[rank, group].place for rank in min(wait.calls.values(), key=len)[:1]
+        )
         yield Evidence("rank_desync_app", STRONG + 1, why, (), "traces-differ", places=places)
     for wait in trace.answer.waits[:1] if hang_signs(facts) else ():
         group = wait.group.name
         roots = [rank for rank in trace.answer.roots if rank in wait.awaited][:MOST_SHOWN]
-        did = f"{trace.who(roots, group)} did not call {wait.operation} {wait.seq}"
-        why = f"NCCL's trace: {did} in which the others wait"
+        why = f"NCCL's trace: {trace.who(roots, group)} did not call {wait.operation} {wait.seq}"
         places = tuple(trace.calls[rank, group].place for rank in (*roots, *wait.waiting[:1]))
         for cause, weight in (
             ("rank_desync_app", SUPPORTING + 1),
