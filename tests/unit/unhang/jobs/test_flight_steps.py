@@ -70,15 +70,6 @@ def test_json_reads_like_the_pickle(form):
     assert all(where.startswith("/job/train.py:") for where in places) or form == "json"
 
 
-def test_a_rank_without_dump_that_nobody_awaits_is_missing_and_no_root():
-    job = job_of(2, 2, 2)
-    dumps = dumps_of(job, play(job))
-    del dumps[5]
-    answer = answer_of(dumps)
-    assert is_silent(answer)
-    assert answer.missing == (5,)
-
-
 @pytest.mark.parametrize(
     "fields", [{"name": "broadcast"}, {"elements": 99}], ids=["other operation", "other size"]
 )

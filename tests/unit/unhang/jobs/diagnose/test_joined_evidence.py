@@ -32,6 +32,10 @@ Thread {pid} ({state}): "MainThread"
     {call}
     main (train.py:{line})
 """
+GAVE_UP = """[rank0]:[E1129 10:00:00.1 ProcessGroupNCCL.cpp:685] [Rank 0] Watchdog caught collective \
+operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) \
+ran for 600012 milliseconds before timing out.
+"""
 IN = "all_reduce (torch/distributed/distributed_c10d.py:3252)"
 
 
@@ -55,6 +59,8 @@ def test_a_second_look_shows_who_goes_on(tmp_path, second, word, certainty):
     found = diagnose([str(tmp_path)])
     named = [one["certainty"] for one in found["causes"]][:1]
     assert (found["outcome"]["word"], named) == (word, certainty)
+    (tmp_path / "job.log").write_text(GAVE_UP)
+    assert "rank 3" in str(diagnose([str(tmp_path)])["causes"])
 
 
 CAME = """[rank{0}]:[E1129] Rank {0} successfully reached monitoredBarrier, but received errors while \
