@@ -117,7 +117,7 @@ release: passed-nightly clean-dist sbom collector collection ## Build and check 
 .PHONY: clean-dist passed-nightly
 passed-nightly:
 	@[ -f '$(SIGNING_KEY)' ] || { echo 'unhang: the ssh key that signs a release is missing; next: make release SIGNING_KEY=~/.ssh/id_ed25519' >&2; exit 2; }
-	@sh tests/nightly passed
+	@sh tests/nightly passed $(NIGHTLY)
 
 clean-dist:
 	rm -rf dist

@@ -171,57 +171,59 @@ def nightly(folder, *arguments, **environment):
 
 
 def result(folder):
-    """What the page says of the last run."""
+    """The rows of the page, each without its date."""
     page = (folder / "docs" / "testing.md").read_text()
-    before, _, after = page.partition("## The last nightly run\n\n")
+    before, _, after = page.partition(f"{'| --- ' * 8}|\n")
     assert (PROJECT / "docs" / "testing.md").read_text().startswith(before)
-    return after
+    return [re.sub(r" \d{4}-\d\d-\d\d \|", "", row, count=1) for row in after.splitlines()]
 
 
-def test_a_release_needs_a_nightly_run_of_its_commit_on_which_all_passed(checkout, tmp_path):
-    assert re.search(r"^release: passed-nightly ", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+def test_a_release_needs_a_pass_of_each_target_on_its_commit(checkout, tmp_path):
+    makefile = (PROJECT / "Makefile").read_text()
+    assert re.search(r"^release: passed-nightly ", makefile, re.MULTILINE)
+    assert "tests/nightly passed $(NIGHTLY)\n" in makefile
     commit = checkout("rev-parse", "HEAD")
-    refused = f"make nightly has not passed on {commit} by docs/testing.md: run it first\n"
-    assert nightly(tmp_path, "passed") == (2, refused)
+    refused = f"docs/testing.md has no pass of `make %s` on {commit}: run tests/nightly run %s\n"
+    assert nightly(tmp_path, "passed", "good") == (2, refused % ("good", "good"))
     assert nightly(tmp_path, "run", "good", "bad")[0] == 2
-    assert nightly(tmp_path, "passed") == (2, refused)
-    assert nightly(tmp_path, "run", "good") == (0, "")
-    assert nightly(tmp_path, "passed") == (0, "")
+    assert nightly(tmp_path, "passed", "good") == (0, "")
+    assert nightly(tmp_path, "passed", "good", "bad") == (2, refused % ("bad", "bad"))
     (tmp_path / "new").touch()
-    assert nightly(tmp_path, "passed") == (
+    assert nightly(tmp_path, "passed", "good") == (
         2,
-        "expected the commit that make nightly passed on, found a change beside it: ?? new\n",
+        "the checkout differs from the commit that passed: ?? new\n",
     )
     (tmp_path / "new").unlink()
     checkout("add", ".")
     checkout("commit", "-qm", "the result alone")
-    assert nightly(tmp_path, "passed") == (0, "")
+    assert nightly(tmp_path, "passed", "good") == (0, "")
     (tmp_path / "Makefile").write_text(f"{MAKEFILE}# another\n")
     checkout("commit", "-qam", "another")
-    assert nightly(tmp_path, "passed")[1].startswith("make nightly has not passed on ")
+    assert nightly(tmp_path, "passed", "good")[1].startswith("docs/testing.md has no pass of ")
 
 
-def test_the_page_has_the_date_the_commit_and_the_counts_of_each_target(checkout, tmp_path):
-    commit = checkout("rev-parse", "HEAD")
+def test_the_page_has_the_commit_and_the_counts_of_each_target(checkout, tmp_path):
+    commit = checkout("rev-parse", "--short=12", "HEAD")
     code, said = nightly(tmp_path, "run", "bad", "good", "slow", NIGHTLY_TARGET_S="2")
-    assert (code, said) == (2, "a target failed: docs/testing.md has the result; commit it\n")
-    first, table = result(tmp_path).split("\n\n")
-    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d, commit {commit}: failed\.", first)
-    assert table.splitlines()[2:] == [
-        "| bad | failed | 2 | 2 | 0 | 0 |",
-        "| good | passed | 43 | 0 | 1 | 0 |",
-        "| slow | out of time | 0 | 0 | 0 | 0 |",
+    assert (code, said.partition(";")[0]) == (2, "these targets failed: bad slow")
+    rows = [
+        f"| bad | {commit} | failed | 2 | 2 | 0 | 0 |",
+        f"| good | {commit} | passed | 43 | 0 | 1 | 0 |",
+        f"| slow | {commit} | out of time | 0 | 0 | 0 | 0 |",
     ]
+    assert result(tmp_path)[-3:] == rows
+    checkout("commit", "-qam", "the result")
+    later = checkout("rev-parse", "--short=12", "HEAD")
     assert nightly(tmp_path, "run", "good") == (0, "")
-    assert f"commit {commit}: passed." in result(tmp_path)
-    assert "bad" not in result(tmp_path)
+    rows[1] = rows[1].replace(commit, later)
+    assert result(tmp_path)[-3:] == rows
 
 
 def test_a_nightly_run_is_of_one_commit(checkout, tmp_path):
     (tmp_path / "new").touch()
     assert nightly(tmp_path, "run", "good") == (
         2,
-        "expected a commit without changes beside it, found: ?? new; commit or stash them\n",
+        "the checkout differs from its commit: ?? new; commit or stash that\n",
     )
     (tmp_path / "new").unlink()
     changing = "changing:\n\t@touch changed; echo '=== 1 passed in 1s ==='\n"
@@ -231,4 +233,4 @@ def test_a_nightly_run_is_of_one_commit(checkout, tmp_path):
         2,
         "the checkout was changed while the tests ran: they are of no commit\n",
     )
-    assert nightly(tmp_path, "passed")[0] == 2
+    assert nightly(tmp_path, "passed", "changing")[0] == 2
