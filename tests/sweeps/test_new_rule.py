@@ -235,3 +235,11 @@ def test_a_rule_above_info_without_its_costs_is_refused(tmp_path, capsys):
 def test_a_folder_of_the_catalogue_is_left_to_its_tests(capsys):
     assert main(["catalogue", "check", str(folders_of("rules")[0] / "faults")]) == 2
     assert "the catalogue's tests check its own" in capsys.readouterr().err
+
+
+def test_a_row_above_info_asks_what_the_fault_costs(tmp_path, capsys):
+    main(["catalogue", "new", "own-numa", "--when", CONDITIONS["numa"]["--when"]])
+    row = yaml.safe_load(capsys.readouterr().out)["rules"][0]
+    code, lines = checked(tmp_path, capsys, {**row, **WORDS})
+    assert code == 1 and "costs: '' is not allowed; allowed are no job may start," in lines[0]
+    assert checked(tmp_path, capsys, {**row, **WORDS, "costs": "some jobs"})[0] == 0

@@ -182,6 +182,8 @@ def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
             if key in row
         },
     }
+    if row["severity"] != "info":
+        fields["costs"] = ""
     fields |= {
         "expected": "",
         "found": quoted,
