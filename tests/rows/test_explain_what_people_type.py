@@ -10,6 +10,7 @@ import pytest
 
 from unhang import cli
 from unhang.core.catalogue.own_tables import table
+from unhang.core.catalogue.rule_files import row_ids
 
 
 def asked(capsys, *words):
@@ -29,10 +30,19 @@ def asked(capsys, *words):
         ("gpu_driver", ("role", "gpu_driver")),
         ("driver.min", ("policy", "driver.min")),
         ("unhang_policy.host.iommu", ("policy", "host.iommu")),
+        ("DCGM_FR_NVLINK_DOWN", ("other_names", "other_names/DCGM_FR_NVLINK_DOWN")),
+        ("KernelDeadlock", ("other_names", "other_names/KernelDeadlock")),
     ],
 )
 def test_it_answers_what_is_typed(capsys, typed, topic):
     assert asked(capsys, typed)[0] == topic
+
+
+def test_a_name_of_another_monitor_leads_to_rules_that_are_there():
+    known = set(row_ids("rules"))
+    assert [
+        one for row in table("other_names").values() for one in row["rules"] if one not in known
+    ] == []
 
 
 def proposed(capsys, *words):
