@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from ..base.nvml.calls import Asking, Lost
-from ..base.nvml.devices import RECOVERY, read_fabric, read_recovery_action, sysfs_address
+from ..base.nvml.gpu_fields import RECOVERY, read_fabric, read_recovery_action, sysfs_address
 from ..base.nvml.live import begin_warming
 from ..base.nvml.names import ALL_LINKS, FIELDS, THROTTLE_REASONS, error_name
 from ..base.section import Unread

@@ -3,13 +3,12 @@ operation, never come. Values in, values out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
-from unhang.core.verdict.streams import Story
-from unhang.core.verdict.suspects import Suspect, find_suspects
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import STARTING
 from unhang.jobs.inspect.job_look import JobLook, Named, suspected
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
@@ -22,6 +21,13 @@ NEXT = {
     ),
     "debugger": (
         "process {tracer} on {host} traces it (a debugger): let it go on, or end that process"
+    ),
+    "stopped": (
+        "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container;"
+        " kill -CONT {pid} on {host} lets it go on"
+    ),
+    "kernel": (
+        "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
     ),
     "spy": "py-spy dump --pid {pid}   (as the job's user, or as root)",
     "worker": (
@@ -166,47 +172,29 @@ def _fewer_than_local(job: JobLook) -> list[Named]:
     return found
 
 
-def stopped_or_stuck(job: JobLook) -> list[Named]:
-    """Stopped by a signal or a debugger, or in the kernel where no signal reaches: by the smoke
-    test's code."""
-    stories = {}
-    for number, look in enumerate(job.looks):
-        if look.is_stopped or look.in_kernel:
-            seq = max(job.standing.total.values(), default=0) if job.standing else 0
-            stall = {
-                "phase": look.doing.name if look.doing else "job",
-                "state": look.state,
-                "wchan": look.wchan,
-                "seq": seq,
-                "reason": "stopped" if look.is_stopped else "look",
-            }
-            stories[number] = Story(number, look.host, stall=stall)
-    found = []
-    for suspect in find_suspects([], stories):
-        look = job.looks[suspect.rank or 0]
-        then = (
-            NEXT["debugger"].format(tracer=look.tracer, host=look.host)
-            if look.tracer
-            else suspect.next
-        )
-        if look.is_stopped and not look.tracer:
-            then += f"; kill -CONT {look.pid} on {look.host} lets it go on"
-        why = (
-            suspect.why
-            if job.standing
-            else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
-        )
+def stopped_or_stuck(job: JobLook) -> Iterator[Named]:
+    """Stopped by a signal or a debugger, or in the kernel where no signal reaches."""
+    for look in job.looks:
         where = f"; it stands in {look.doing.where}" if look.doing else ""
-        found.append(
-            Named(Suspect(look.host, look.rank, look.gpu, suspect.phase, why + where, then), None)
-        )
-    return found
+        if look.is_stopped:
+            why = f"its process is stopped (state {look.state})"
+            seq = max(job.standing.total.values(), default=0) if job.standing else 0
+            why += f" before collective {seq} was over, all others wait for it" * bool(seq)
+            then = NEXT["debugger" if look.tracer else "stopped"]
+        elif look.in_kernel:
+            why = f"its process hangs in the kernel (state D, in {look.wchan or 'the kernel'})"
+            then = NEXT["kernel"]
+        else:
+            continue
+        yield suspected(
+            look.host, look.rank, look.gpu, look.doing.name if look.doing else "job", why + where,
+            then.format(tracer=look.tracer, host=look.host, pid=look.pid),
+        )  # fmt: skip
 
 
-def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
+def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> Iterator[Named]:
     """Ranks whose process lives, as far as is known, and does not answer RAS."""
     by_rank = {look.rank: look for look in looks}
-    found = []
     for rank in sorted(standing.missing):
         look = by_rank.get(rank)
         host, pid, gpu = (look.host, look.pid, look.gpu) if look else (*standing.places[rank], None)
@@ -216,17 +204,14 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
             else "it is stopped, gone, or hangs in the kernel; the others wait for it"
         )
         why = f"its process (pid {pid}) does not answer NCCL's RAS: {stands}"
-        found.append(
-            suspected(
-                host,
-                rank,
-                gpu,
-                "job",
-                why,
-                f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
-            )
+        yield suspected(
+            host,
+            rank,
+            gpu,
+            "job",
+            why,
+            f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
         )
-    return found
 
 
 def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:

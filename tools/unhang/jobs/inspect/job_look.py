@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.verdict.communicators import Standing
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.inspect.communicators import standing_of
 from unhang.jobs.inspect.rank_looks import RankLook, rank_looks
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from unhang.core.text import counted, visible
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.inspect.job_look import (
     EVEN,
     HUNG,

@@ -9,7 +9,7 @@ from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import (
     BACKWARD,
     CODE,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.core.text import visible
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Named, Verdict
 from unhang.jobs.inspect.rank_looks import RankLook, section
 from unhang.jobs.inspect.stands import stands_words

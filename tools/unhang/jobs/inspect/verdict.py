@@ -16,7 +16,7 @@ from unhang.core.text import counted
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
 from unhang.jobs.inspect.all_wait import all_in, is_quiet, some_are
@@ -165,7 +165,7 @@ def _judge(job: JobLook) -> Verdict:
             [],
             "the job has ended, none of its processes is left; unhang diagnose LOG says why",
         )
-    ended, stuck = ended_ranks(job), stopped_or_stuck(job)
+    ended, stuck = ended_ranks(job), [*stopped_or_stuck(job)]
     words = {busy_word(look) for look in job.looks if not look.is_ended}
     if ended and not stuck and len(words) == 1 and None not in words:
         return Verdict(
@@ -191,7 +191,7 @@ def _judge(job: JobLook) -> Verdict:
         is_sure = standing.moved is False and (
             all(map(is_at_rest, there)) if named else len(there) < len(standing.missing)
         )
-        named = named or silent_ranks(job.looks, standing)
+        named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
     if standing and standing.roots:
         return _waited_for(job, standing)
