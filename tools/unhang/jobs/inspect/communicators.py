@@ -14,7 +14,7 @@ from unhang.core.verdict.communicators import (
     ranks_by_largest,
     standing_between,
 )
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section, waiting_ranks
 from unhang_node.base.parse.values import as_maps
 
 
@@ -39,7 +39,7 @@ def standing_of(
     names = global_ranks(last, own, looks)
     # who launches takes processor time
     asleep = {look.rank for look in looks if look.waited and look.cpu == 0}
-    return standing_between(first, last, names, asleep)
+    return standing_between(first, last, names, asleep, waiting_ranks(looks))
 
 
 def global_ranks(

@@ -110,7 +110,7 @@ def ended_ranks(job: JobLook) -> list[Named]:
                 )
             )
     if not found:
-        found = _fewer_than_local(job)
+        found = [*_fewer_than_local(job)]
     return found
 
 
@@ -126,12 +126,11 @@ def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> 
     )
 
 
-def _fewer_than_local(job: JobLook) -> list[Named]:
+def _fewer_than_local(job: JobLook) -> Iterator[Named]:
     """A launcher that started so many ranks on this node, of which some are not there. Without a
     launcher nobody saw that they were."""
     if (job.standing and job.standing.moved) or never_meet(job):
-        return []
-    found = []
+        return
     for host in dict.fromkeys(look.host for look in job.looks):
         own = [
             look
@@ -158,18 +157,15 @@ def _fewer_than_local(job: JobLook) -> list[Named]:
                 f"{meant} ranks were started on {host} and {len(own)} are there: rank"
                 f" {fold_ranks(gone)} is gone"
             )
-            found.append(
-                suspected(
-                    host,
-                    gone[0] if len(gone) == 1 else None,
-                    None,
-                    "ended",
-                    why,
-                    NEXT["gone"].format(host=host),
-                    cause="rank_failed",
-                )
+            yield suspected(
+                host,
+                gone[0] if len(gone) == 1 else None,
+                None,
+                "ended",
+                why,
+                NEXT["gone"].format(host=host),
+                cause="rank_failed",
             )
-    return found
 
 
 def stopped_or_stuck(job: JobLook) -> Iterator[Named]:
@@ -212,41 +208,6 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> Iterator[Name
             why,
             f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
         )
-
-
-def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
-    """Ranks that wait for each other in different operations: the odd one, the smaller side, or all
-    of them."""
-    odd = standing.waited.roots if standing.waited.left_the_order else ()
-    by_rank = {look.rank: look for look in looks}
-    sides: dict[tuple[str, ...], list[int]] = {}
-    for rank in sorted({rank for lag in standing.lags for rank in lag.counts}):
-        sides.setdefault(
-            tuple(f"{lag.op} {lag.counts[rank]}" for lag in standing.lags if rank in lag.ahead()),
-            [],
-        ).append(rank)
-    largest = max(map(len, sides.values()))
-    usual = [side for side, ranks in sides.items() if len(ranks) == largest]
-    found = []
-    for side, ranks in sides.items():
-        is_usual = len(usual) == 1 and side == usual[0]
-        for rank in [one for one in ranks if (one in odd if odd else not is_usual)]:
-            look = by_rank.get(rank)
-            host, gpu = (look.host, look.gpu) if look else (standing.places[rank][0], None)
-            where = f", at {look.doing.where}" if look and look.doing else ""
-            others = "; ".join(
-                f"rank {fold_ranks(theirs)} in {' and '.join(other) or 'none'}"
-                for other, theirs in sides.items()
-                if other != side
-            )
-            why = (
-                f"rank {rank} waits in {' and '.join(side) or 'no operation'}{where}, the others"
-                f" elsewhere: {others}"
-            )
-            found.append(
-                Named(Suspect(host, rank, gpu, "collective", why, NEXT["split"]), "rank_desync_app")
-            )
-    return found
 
 
 def never_meet(job: JobLook) -> list[Named]:

@@ -126,6 +126,15 @@ def rank_looks(documents: Sequence[Mapping[str, Any]]) -> list[RankLook]:
     return sorted(found, key=lambda look: (look.rank is None, look.rank or 0, look.host))
 
 
+def waiting_ranks(looks: Sequence[RankLook]) -> set[int]:
+    """Those whose stack is in a call that waits for other ranks."""
+    return {
+        look.rank
+        for look in looks
+        if look.rank is not None and look.doing and look.doing.awaits_ranks
+    }
+
+
 def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A section of an evidence document, {} without it."""
     return as_map(as_map(document.get("sections")).get(name))

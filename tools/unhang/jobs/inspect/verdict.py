@@ -9,11 +9,13 @@ saving) is no hang.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from unhang.core.text import counted
 from unhang.core.verdict.communicators import Standing
+from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.suspect import Suspect
@@ -28,7 +30,6 @@ from unhang.jobs.inspect.ends import (
     never_came,
     never_meet,
     silent_ranks,
-    split_ranks,
     stopped_or_stuck,
 )
 from unhang.jobs.inspect.faulty_gpus import faulty_gpus, gpu_row, verb_clue
@@ -44,7 +45,15 @@ from unhang.jobs.inspect.job_look import (
     suspected,
 )
 from unhang.jobs.inspect.moves import BYTES
-from unhang.jobs.inspect.rank_looks import ASKS, IDLE, MOVES, RankLook, host_of, section
+from unhang.jobs.inspect.rank_looks import (
+    ASKS,
+    IDLE,
+    MOVES,
+    RankLook,
+    host_of,
+    section,
+    waiting_ranks,
+)
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import (
     COMPILING,
@@ -193,16 +202,44 @@ def _judge(job: JobLook) -> Verdict:
         )
         named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
-    if standing and standing.roots:
-        return _waited_for(job, standing)
-    if standing and standing.is_split:
-        named = split_ranks(job.looks, standing)
-        return Verdict(
-            HUNG,
-            named,
-            f"{_crossed(standing)}: " + "; ".join(one.suspect.why for one in named[:2]),
-        )
-    return _by_stacks(job)
+    waiting, others = _sides(job)
+    answer = one_answer([standing.waited] if standing else [], _seen(job, waiting, others))
+    by_rank = {look.rank: look for look in job.looks}
+    stand = [(rank, by_rank.get(rank)) for rank in answer.roots or answer.ring]
+    if standing and stand and {*answer.ring}.issuperset(answer.roots):
+        named = [
+            Named(replace(one.suspect, next=NEXT["split"]), "rank_desync_app")
+            for one in [stand_of(*one, standing) for one in stand]
+        ]
+        return Verdict(HUNG, named, f"{_crossed(standing)}: {_who(named)}")
+    if stand:
+        counted_ranks = {rank for one in answer.waits for rank in one.waiting}
+        return _waited_for(job, stand, waiting, counted_ranks)
+    return _by_stacks(job, waiting, others)
+
+
+def _sides(job: JobLook) -> tuple[list[RankLook], list[RankLook]]:
+    """(those who wait for others, those who do not), by their stacks."""
+    free = [look for look in job.looks if look.awaits_engine]
+    waiting = [look for look in job.looks if look in free or _waits(look)]
+    others = [look for look in job.looks if look.doing and look not in waiting]
+    if free and not others:  # who is back in the queue left the collective, or never entered it
+        return free, [look for look in waiting if look not in free]
+    return waiting, others
+
+
+def _seen(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Seen:
+    """What the looks show, for one_answer()."""
+    works = [look for look in others if busy_word(look)]
+    return Seen(
+        frozenset(waiting_ranks(job.looks)), _numbers(others), _numbers(works),
+        _numbers(look for look in works if busy_word(look) == IDLE),
+        any(look.moved for look in waiting),
+    )  # fmt: skip
+
+
+def _numbers(looks: Iterable[RankLook]) -> frozenset[int]:
+    return frozenset(look.rank for look in looks if look.rank is not None)
 
 
 def _crossed(standing: Standing) -> str:
@@ -222,40 +259,46 @@ def _who(named: Sequence[Named]) -> str:
 
 
 def _running(standing: Standing) -> str:
-    slow = standing.roots
+    slow = standing.waited.roots
     behind = f"; rank {fold_ranks(slow)} comes last" if slow else ""
     return f"collectives were launched between the two looks{behind}"
 
 
-def _waited_for(job: JobLook, standing: Standing) -> Verdict:
-    """Ranks that RAS says are behind in both looks."""
-    by_rank = {look.rank: look for look in job.looks}
-    busy = [
-        (rank, word) for rank in standing.roots for word in [busy_word(by_rank.get(rank))] if word
-    ]
-    if len(busy) == len(standing.roots):
-        rank, word = busy[0]
-        look = by_rank[rank]
+def _waited_for(
+    job: JobLook,
+    stand: Sequence[tuple[int | None, RankLook | None]],
+    waiting: Sequence[RankLook],
+    counted: Collection[int] = (),
+) -> Verdict:
+    """For whom the others wait. counted: who waits, by RAS, where it is RAS that tells."""
+    busy = [(rank, look, word) for rank, look in stand if look and (word := busy_word(look))]
+    if len(busy) == len(stand):
+        _, look, word = busy[0]
         where = f" in {look.doing.where}" if look.doing else ""
-        ahead = {rank for lag in standing.lags for rank in lag.ahead()}
-        return Verdict(
-            word,
-            [],
-            f"rank {fold_ranks([one for one, _ in busy])} is {word}{where}{_and_waits(look)},"
-            f" {ranks_wait(len(ahead))} for it",
-        )
-    named = [
-        stand_of(rank, by_rank.get(rank), standing)
-        for rank in standing.roots
-        if not busy_word(by_rank.get(rank))
-    ]
-    if not any(look and (look.doing or look.waited) for look in map(by_rank.get, standing.roots)):
+        who = fold_ranks([rank or 0 for rank, *_ in busy])
+        waits = ranks_wait(len(counted or waiting))
+        return Verdict(word, [], f"rank {who} is {word}{where}{_and_waits(look)}, {waits} for it")
+    rest = [(rank, look) for rank, look in stand if not busy_word(look)]
+    named = [stand_of(rank, look, job.standing, waiting) for rank, look in rest]
+    known = [look for _, look in rest if look]
+    if not any(look.doing or look.waited for look in known):
         return Verdict(
             UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack tells"
         )
-    stand = [by_rank[one.suspect.rank] for one in named if one.suspect.rank in by_rank]
-    if len(stand) == len(named) and all(map(may_work, stand)):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
+    # who waits may spin: that their engine took no answer says it as well
+    if not (
+        counted
+        or is_quiet(job, waiting)
+        or all(look.engine == ASKS and look.waited for look in known)
+    ):
+        return Verdict(
+            UNKNOWN,
+            named,
+            f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer"
+            " --gap",
+        )
+    if len(known) == len(named) and all(map(may_work, known)):
+        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, known)}")
     return Verdict(HUNG, named, _who(named))
 
 
@@ -270,7 +313,7 @@ def _long_or_endless(looks: Sequence[RankLook], stand: Sequence[RankLook]) -> st
     return KERNEL if waits else LONG_OR_ENDLESS
 
 
-def _by_stacks(job: JobLook) -> Verdict:
+def _by_stacks(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Verdict:
     """RAS does not tell them apart, or did not answer."""
     came = never_meet(job) or never_came(job)
     if came:
@@ -280,15 +323,13 @@ def _by_stacks(job: JobLook) -> Verdict:
     if all(busy_word(look) == IDLE and look.engine for look in job.looks):
         who = some_are(len(job.looks), len(job.looks))
         return Verdict(IDLE, [], f"{who} idle: no request")
-    free = [look for look in job.looks if look.awaits_engine]
-    waiting = [look for look in job.looks if look in free or _waits(look)]
-    others = [look for look in job.looks if look.doing and look not in waiting]
-    if free and not others:  # who is back in the queue left the collective, or never entered it
-        waiting, others = free, [look for look in waiting if look not in free]
+    free = [look for look in waiting if look.awaits_engine]
     # RAS counts no replay of a graph, nor what another library sends
     told_apart = not job.standing or all(map(busy_word, others)) or all(map(is_at_rest, others))
     if waiting and others and (free or told_apart):
-        return _others_stand(job, waiting, others)
+        if any(look.moved for look in waiting):
+            return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
+        return _waited_for(job, [(look.rank, look) for look in others], waiting)
     if free and free[0].engine != ASKS:
         stands = f"is in {free[0].engine}" if free[0].engine else "could not be read"
         return Verdict(UNKNOWN, [], f"all ranks wait for their engine, which {stands}")
@@ -355,34 +396,6 @@ def _waits(look: RankLook) -> bool:
     return look.doing is not None and (
         look.doing.name in (COLLECTIVE, STARTING) or (look.doing.name == BACKWARD and look.waited)
     )
-
-
-def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Verdict:
-    busy = [(look, word) for look in others for word in [busy_word(look)] if word]
-    if any(look.moved for look in waiting):
-        return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
-    if len(busy) == len(others):
-        look, word = busy[0]
-        where = f" in {look.doing.where}" if look.doing else ""
-        return Verdict(
-            word,
-            [],
-            f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where}"
-            f"{_and_waits(look)}, {ranks_wait(len(waiting))} for it",
-        )
-    stand = [look for look in others if not busy_word(look)]
-    named = [stand_of(look.rank, look, None, waiting) for look in stand]
-    # who waits may spin: that their engine took no answer says it as well
-    if not (is_quiet(job, waiting) or all(look.engine == ASKS and look.waited for look in stand)):
-        return Verdict(
-            UNKNOWN,
-            named,
-            f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer"
-            " --gap",
-        )
-    if all(may_work(look) for look in stand):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
-    return Verdict(HUNG, named, _who(named))
 
 
 def _by_proc(job: JobLook) -> Verdict:

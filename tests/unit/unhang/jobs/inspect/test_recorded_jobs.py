@@ -33,7 +33,7 @@ WHOLE = {
     "stopped": ("hung", 1, "its process is stopped (state T)", None),
     "inflight": ("hung", 1, "its process is stopped (state T)", None),
     "killed": ("hung", 1, "its process is gone, and RAS misses it", "rank_failed"),
-    "differ": ("hung", 1, "rank 1 waits in AllGather 1", "rank_desync_app"),
+    "differ": ("hung", 1, "ranks wait for each other in different operations", "rank_desync_app"),
     "path": ("hung", None, "none left it between the looks", None),
     "init": ("starting", 1, "rank 1 of 2 is not there", None),
     # RAS counts no replay of a CUDA graph
