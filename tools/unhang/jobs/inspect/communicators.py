@@ -18,11 +18,9 @@ from unhang.jobs.inspect.rank_looks import RankLook, host_of, section, waiting_r
 from unhang_node.base.parse.values import as_maps
 
 
-def standing_of(
-    documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
-) -> Standing | None:
-    """The answer of the node whose RAS answered oftenest; None when none did. Every RAS answers for
-    the whole job."""
+def standing_of(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) -> Standing:
+    """The answer of the node whose RAS answered oftenest; without a version when none did. Every
+    RAS answers for the whole job."""
     answers = [
         [
             row
@@ -33,7 +31,7 @@ def standing_of(
     ]
     best = max(range(len(answers)), key=lambda at: len(answers[at]), default=None)
     if best is None or not answers[best]:
-        return None
+        return Standing()
     own = [look for look in looks if look.host == host_of(documents[best])]
     first, last = answers[best][0], answers[best][-1]
     names = global_ranks(last, own, looks)

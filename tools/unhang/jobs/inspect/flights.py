@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.flight import Flight, flight_of
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.job_look import JobLook, Verdict, suspected
+from unhang.jobs.inspect.job_look import JobLook, Verdict
 from unhang.jobs.inspect.rank_looks import section, waiting_ranks
 from unhang_node.base.parse.values import as_maps
 
@@ -49,7 +50,7 @@ def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, dict[str, An
     if not shown:
         return verdict, None
     sentence = "; ".join([waited_headline(shown), *waited_lines(shown)[:1]])
-    ranks = {one.suspect.rank for one in verdict.named if one.suspect.rank is not None}
+    ranks = {one.rank for one in verdict.named if one.rank is not None}
     row = {
         "ranks": missed,
         "says": sentence,
@@ -59,7 +60,7 @@ def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, dict[str, An
         return verdict, row
     why = f"by torch's flight recorder {sentence}"
     named = [
-        suspected(None, rank, None, "collective", why, NEXT["missed"], blind=True)
+        Suspect(None, rank, None, "collective", why, NEXT["missed"], blind=True)
         for rank in missed[:8]
     ]
     headline = f"{verdict.headline}; {why}"

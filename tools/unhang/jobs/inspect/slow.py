@@ -22,7 +22,6 @@ from unhang.jobs.inspect.job_look import (
     SLOW,
     UNKNOWN,
     JobLook,
-    Named,
     Verdict,
 )
 from unhang.jobs.inspect.rank_paces import Behind, Group, JobPace, RankPace, job_pace
@@ -95,14 +94,14 @@ def _by_counts(pace: JobPace) -> Verdict | None:
             f"ranks {fold_ranks(sorted(late))} are behind in {min(looks)} to {max(looks)} of"
             f" {pace.answered} looks: more than one, so none is named",
         )
-    for rank, row in late.items():
-        return _named_late(pace, rank, row)
+    if late:
+        return _named_late(pace, *late.popitem())
     for group in moving(pace):
         counts = sorted((row.looks, rank) for rank, row in group.ranks.items())
         (next_, _), (most, rank) = [(0, 0), (0, 0), *counts][-2:]
         if most > SOMETIMES * pace.answered and is_oftener(most, next_):
             one = pace.ranks.get(rank)
-            reason, kind = _why_late(one) if one is not None else ("", "")
+            reason, kind = _why_late(one) if one else ("", "")
             why = f"; {reason}" if kind == STARVED else ""
             return Verdict(
                 UNKNOWN,
@@ -220,7 +219,8 @@ def _by_power(pace: JobPace) -> Verdict:
     named, words = [], []
     for one, other in found:
         says = f"works while the others wait: {one.power_w:.0f} W against {other.power_w:.0f} W"
-        named.append(_suspect(one.rank, one, pace, WORKS, f"it {says}", NEXT[WORKS]))
+        then = NEXT["neighbour" if one.neighbours else WORKS]
+        named.append(_suspect(one.rank, one, pace, WORKS, f"it {says}", then))
         words.append(f"{_who(one.rank, one, pace)} {says}")
     if named:
         return Verdict(SLOW, named, "; ".join(words[:3]))
@@ -256,11 +256,8 @@ def _with_strangers(verdict: Verdict, pace: JobPace) -> Verdict:
             near = f"on the GPU of rank {one.rank} also {visible(', '.join(one.neighbours), 200)}"
             near += f", not of this job: {', '.join(costs) or 'its power was not read'}"
             named = [
-                replace(named, suspect=replace(own, why=f"{own.why}; {near}", next=then))
-                if (own := named.suspect).rank == one.rank
-                and (then := NEXT["neighbour"] if own.phase == WORKS else own.next)
-                else named
-                for named in verdict.named
+                replace(own, why=f"{own.why}; {near}") if own.rank == one.rank else own
+                for own in verdict.named
             ]
             verdict = replace(verdict, named=named, headline=f"{verdict.headline}; {near}")
     return verdict
@@ -293,9 +290,9 @@ def _suspect(
     then: str,
     *,
     blind: bool = False,
-) -> Named:
+) -> Suspect:
     host = one.host if one else pace.hosts.get(rank)
-    return Named(Suspect(host, rank, one.gpu if one else None, phase, why, then, blind), None)
+    return Suspect(host, rank, one.gpu if one else None, phase, why, then, blind)
 
 
 def _median(ranks: list[RankPace], name: str) -> float | None:

@@ -21,7 +21,7 @@ from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
-from unhang.jobs.inspect.all_wait import all_in, is_quiet, some_are
+from unhang.jobs.inspect.all_wait import all_in, everybody_is, is_quiet, some_are
 from unhang.jobs.inspect.crowded import crowded
 from unhang.jobs.inspect.ends import (
     NEXT,
@@ -39,10 +39,8 @@ from unhang.jobs.inspect.job_look import (
     RUNNING,
     UNKNOWN,
     JobLook,
-    Named,
     Verdict,
     job_look,
-    suspected,
 )
 from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import (
@@ -88,8 +86,6 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     verdict = with_raised(verdict, job)
     by_looks, verdict = verdict, with_pace(verdict, job)
     pace = pace_row(job)
-    suspects = _with_clues(job, [named.suspect for named in verdict.named])
-    causes = [named.cause for named in verdict.named]
     return {
         "schema": SCHEMA,
         "state": verdict.state,
@@ -98,8 +94,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "hosts": [_host_row(document) for document in documents],
         "gpus": [gpu_row(document, one) for document in documents for one in faulty_gpus(document)],
         "suspects": [
-            {**suspect.as_dict(), "cause": cause}
-            for suspect, cause in zip(suspects, causes, strict=True)
+            {**one.as_dict(), "cause": one.cause} for one in _with_clues(job, verdict.named)
         ],
         "recorded": flights if verdict is by_looks else None,
         **({"pace": pace} if pace else {}),
@@ -112,7 +107,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _world_size(job: JobLook) -> int | None:
     named = max((look.world_size for look in job.looks if look.world_size), default=None)
-    return named or (job.standing.world_size if job.standing else None) or len(job.looks) or None
+    return named or job.standing.world_size or len(job.looks) or None
 
 
 def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,8 +129,8 @@ def _nvlink_domain(document: Mapping[str, Any]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _ras_row(standing: Standing | None) -> dict[str, Any] | None:
-    if standing is None:
+def _ras_row(standing: Standing) -> dict[str, Any] | None:
+    if not standing.version:
         return None
     lags = [
         {"op": lag.op, "highest": lag.highest, "behind": sorted(lag.behind())}
@@ -184,17 +179,15 @@ def _judge(job: JobLook) -> Verdict:
         return Verdict(UNKNOWN, ended, f"{_who(ended)}, but one that is left runs Python code")
     if ended or stuck:
         return Verdict(HUNG, [*ended, *stuck], _who([*ended, *stuck]))
-    if standing and standing.moved:
-        return Verdict(RUNNING, [], _running(standing))
-    if (
-        standing
-        and (standing.missing or standing.lags)
-        and any(look.log_grew for look in job.looks)
-    ):
+    if standing.moved:
+        slow = standing.waited.roots
+        last = f"; rank {fold_ranks(slow)} comes last" if slow else ""
+        return Verdict(RUNNING, [], f"collectives were launched between the two looks{last}")
+    if (standing.missing or standing.lags) and any(look.log_grew for look in job.looks):
         return Verdict(
             RUNNING, [], "its log grew between the two looks, although RAS counts no new collective"
         )
-    if standing and standing.missing:
+    if standing.missing:
         there = [look for look in job.looks if look.rank in standing.missing and look.states]
         named = [stand_of(look.rank, look, standing) for look in there if look.doing]
         is_sure = standing.moved is False and (
@@ -203,15 +196,20 @@ def _judge(job: JobLook) -> Verdict:
         named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
     waiting, others = _sides(job)
-    answer = one_answer([standing.waited] if standing else [], _seen(job, waiting, others))
+    answer = one_answer([standing.waited], _seen(job, waiting, others))
     by_rank = {look.rank: look for look in job.looks}
     stand = [(rank, by_rank.get(rank)) for rank in answer.roots or answer.ring]
-    if standing and stand and {*answer.ring}.issuperset(answer.roots):
+    if stand and {*answer.ring}.issuperset(answer.roots):
         named = [
-            Named(replace(one.suspect, next=NEXT["split"]), "rank_desync_app")
+            replace(one, next=NEXT["split"], cause="rank_desync_app")
             for one in [stand_of(*one, standing) for one in stand]
         ]
-        return Verdict(HUNG, named, f"{_crossed(standing)}: {_who(named)}")
+        crossed = (
+            "two groups that share ranks are called in opposite order"
+            if len({lag.communicator for lag in standing.lags}) > 1
+            else "ranks wait for each other in different operations"
+        )
+        return Verdict(HUNG, named, f"{crossed}: {_who(named)}")
     if stand:
         counted_ranks = {rank for one in answer.waits for rank in one.waiting}
         return _waited_for(job, stand, waiting, counted_ranks)
@@ -242,26 +240,11 @@ def _numbers(looks: Iterable[RankLook]) -> frozenset[int]:
     return frozenset(look.rank for look in looks if look.rank is not None)
 
 
-def _crossed(standing: Standing) -> str:
-    groups = {lag.communicator for lag in standing.lags}
-    return (
-        "two groups that share ranks are called in opposite order"
-        if len(groups) > 1
-        else "ranks wait for each other in different operations"
-    )
-
-
-def _who(named: Sequence[Named]) -> str:
-    first = named[0].suspect
+def _who(named: Sequence[Suspect]) -> str:
+    first = named[0]
     who = f"rank {first.rank}" if first.rank is not None else "the job"
     more = f", and {counted(len(named) - 1, 'more rank')}" if len(named) > 1 else ""
     return f"{who}{f' on {first.host}' if first.host else ''}: {first.why}{more}"
-
-
-def _running(standing: Standing) -> str:
-    slow = standing.waited.roots
-    behind = f"; rank {fold_ranks(slow)} comes last" if slow else ""
-    return f"collectives were launched between the two looks{behind}"
 
 
 def _waited_for(
@@ -274,7 +257,7 @@ def _waited_for(
     busy = [(rank, look, word) for rank, look in stand if look and (word := busy_word(look))]
     if len(busy) == len(stand):
         _, look, word = busy[0]
-        where = f" in {look.doing.where}" if look.doing else ""
+        where = f" in {look.where}" if look.where else ""
         who = fold_ranks([rank or 0 for rank, *_ in busy])
         waits = ranks_wait(len(counted or waiting))
         return Verdict(word, [], f"rank {who} is {word}{where}{_and_waits(look)}, {waits} for it")
@@ -317,15 +300,16 @@ def _by_stacks(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankL
     """RAS does not tell them apart, or did not answer."""
     came = never_meet(job) or never_came(job)
     if came:
-        return Verdict(STARTING, came, came[0].suspect.why)
+        return Verdict(STARTING, came, came[0].why)
     if any(look.engine == MOVES for look in job.looks):
         return Verdict(RUNNING, [], "their engine moved between the two looks")
     if all(busy_word(look) == IDLE and look.engine for look in job.looks):
-        who = some_are(len(job.looks), len(job.looks))
-        return Verdict(IDLE, [], f"{who} idle: no request")
+        return Verdict(IDLE, [], f"{everybody_is(job)} idle: no request")
     free = [look for look in waiting if look.awaits_engine]
     # RAS counts no replay of a graph, nor what another library sends
-    told_apart = not job.standing or all(map(busy_word, others)) or all(map(is_at_rest, others))
+    told_apart = (
+        not job.standing.version or all(map(busy_word, others)) or all(map(is_at_rest, others))
+    )
     if waiting and others and (free or told_apart):
         if any(look.moved for look in waiting):
             return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
@@ -347,17 +331,16 @@ def _by_stacks(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankL
         return Verdict(
             RUNNING,
             [],
-            f"{some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
-            " step",
+            f"{everybody_is(job)} waiting for GPUs that compute: a long step",
         )
     if moved := [look.signs[sign] for look in waiting for sign in BYTES if sign in look.signs]:
         return Verdict(RUNNING, [], f"data moves between the ranks: {moved[0]}")
     if len(waiting) == len(job.looks) and not any(look.moved for look in job.looks):
         return all_in(job, waiting)
-    in_same_place = {look.doing.where if look.doing else None for look in job.looks}
+    in_same_place = {look.where for look in job.looks}
     if (
         len(in_same_place) == 1
-        and None not in in_same_place
+        and "" not in in_same_place
         and not any(look.moved for look in job.looks)
         and all(look.spins for look in job.looks)
     ):
@@ -368,7 +351,7 @@ def _by_stacks(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankL
         return Verdict(RUNNING, [], "its log grew between the two looks")
     if moved := [words for look in job.looks for words in look.signs.values()]:
         return Verdict(RUNNING, [], moved[0])
-    if job.standing and not any(look.doing for look in job.looks):
+    if job.standing.version and not any(look.doing for look in job.looks):
         return Verdict(
             UNKNOWN,
             [],
@@ -393,9 +376,7 @@ def _and_waits(look: RankLook) -> str:
 def _waits(look: RankLook) -> bool:
     """Whether a rank waits for others: in a collective, or asleep in the backward pass, which
     awaits the gradients of all."""
-    return look.doing is not None and (
-        look.doing.name in (COLLECTIVE, STARTING) or (look.doing.name == BACKWARD and look.waited)
-    )
+    return look.activity in (COLLECTIVE, STARTING) or (look.activity == BACKWARD and look.waited)
 
 
 def _by_proc(job: JobLook) -> Verdict:
@@ -413,7 +394,7 @@ def _by_proc(job: JobLook) -> Verdict:
         return Verdict(
             UNKNOWN,
             [
-                suspected(
+                Suspect(
                     look.host,
                     look.rank,
                     look.gpu,
