@@ -38,7 +38,6 @@ from node_steps import (
     step_busy,
     step_collector,
     step_facts,
-    step_processes,
 )
 from smoke_bench import ROOT, Bench
 from smoke_faults import (
@@ -81,7 +80,6 @@ STEPS = {
     "stopped": Step(step_stopped, 45),
     "bandwidth": Step(step_bandwidth, 130, shared=False), "job": Step(step_job, 160),
     "collector": Step(step_collector, 30),
-    "processes": Step(step_processes, 10, shared=False),
     "as_hosts": Step(step_as_hosts, 30, shared=False), "agreement": Step(step_agreement, 5),
     "nvml": Step(step_nvml, 5), "wrong_device": Step(step_wrong_device, 15, shared=False),
     "two_nccl": Step(step_two_nccl, 15),

@@ -76,18 +76,6 @@ def step_collector(bench: Bench) -> None:
     )
 
 
-def step_processes(bench: Bench) -> None:
-    """Bench (a): whether several processes get NVML's answers sooner than one."""
-    code, output, errors = printed([sys.executable, "-I", "-S", str(HERE / "nvml_processes.py")])
-    bench.tables.append(output)
-    sys.stdout.write(output)
-    bench.expect(
-        "NVML in several processes",
-        code == 0,
-        f"measurements of NVML, found {(output + errors).strip()[-300:]}",
-    )
-
-
 def step_agreement(bench: Bench) -> None:
     """The facts compared with the output of nvidia-smi for the same GPUs."""
     _, xml, _ = printed(["nvidia-smi", "-q", "-x"])

@@ -23,8 +23,8 @@ from unhang.jobs.commands.watch_all import Site
 from unhang.jobs.commands.watch_outputs import WatchOptions
 from unhang.jobs.watch.live import raw_lines
 from unhang.jobs.watch.record import Record
-from unhang_node.job.command import add_look_options, chosen_look_options
 from unhang_node.job.look import check_options
+from unhang_node.job.look_options import add_look_options, chosen_look_options
 
 HANG = Path(__file__).parents[1] / "fixtures/inspect/evidence/never-RAS-and-stacks.json"
 EVEN, LOADER = document((0, 2)), document((0, 43), busy=(99, 11), cores=0.13)

@@ -15,10 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from unhang.core.verdict.answer import screen_of
+from unhang.jobs.inspect.answer import answer_of, certainty_of
 from unhang.jobs.inspect.moves import CHILDREN, DATA, SOCKETS, at_rest, moves
+from unhang.jobs.inspect.verdict import inspection_of
+from unhang_node.base.context import Context
 from unhang_node.base.root import Root
 from unhang_node.base.section import Denied
-from unhang_node.job.looks import look_at, wchan_of
+from unhang_node.job.look import OPTIONS, look
+from unhang_node.job.looks import look_at, read_proc_looks, wchan_of
 from unhang_node.job.parse.process_state import parse_sockets
 from unhang_node.job.process_table import descendants, read_stats, stat_of
 from unhang_node.job.tcp_bytes import Carried
@@ -199,6 +204,92 @@ def test_a_lock_is_named_with_its_holder(call, tmp_path):
             found = waiting(pid)
     assert found["call"] == {"flock": "flock", "lockf": "lock"}[call]
     assert (found["target"], found["holder"]["pid"]) == (path, holder)
+
+
+POLLS = """
+import fcntl, sys, time
+f = open(sys.argv[1], "w"); print()
+while True:
+    try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError: time.sleep(0.1)
+"""
+
+
+def test_a_lock_that_is_polled_is_named_with_its_holder_and_a_file_that_nobody_locked_is_not(
+    tmp_path,
+):
+    path, other = str(tmp_path / "dataset.lock"), str(tmp_path / "log")
+    with process(LOCK.format("flock"), path) as holder:
+        time.sleep(0.5)
+        with process(POLLS, path) as pid:
+            found = waiting(pid)
+        with process(
+            "import sys, time; f = open(sys.argv[1], 'w'); print(); time.sleep(600)", other
+        ) as pid:
+            started = stat_of(Root(), pid).started
+            assert wait_of(Root(), pid, started, None, read_stats(Root()), {}) is None
+    assert (found["call"], found["target"], found["holder"]["pid"]) == ("polls", path, holder)
+
+
+def verdict_on(pid: int) -> dict:
+    """By a look from outside, as `unhang inspect --pid` makes it, without stacks."""
+    without = ["ras", "stacks", "nvml", "kernel_log"]
+    return inspection_of([look({"pids": [pid], "gap_s": 0.5, "without": without}, None)])
+
+
+@pytest.mark.parametrize(
+    ("group", "switch", "frozen", "thawed"),
+    [("unified", "cgroup.freeze", "1", "0"), ("freezer", "freezer.state", "FROZEN", "THAWED")],
+)
+def test_a_frozen_control_group_is_named_and_is_no_fault_of_the_kernel(
+    group, switch, frozen, thawed
+):
+    mount = Path("/sys/fs/cgroup")
+    mount = mount / group if (mount / group).is_dir() else mount
+    folder = mount / f"unhang test {os.getpid()}"
+    with process(SLEEP) as pid:
+        try:
+            folder.mkdir()
+            (folder / "cgroup.procs").write_text(str(pid))
+            (folder / switch).write_text(frozen)
+        except OSError as problem:
+            pytest.skip(f"this machine lets nobody freeze a {group} control group: {problem}")
+        try:
+            found = verdict_on(pid)
+        finally:
+            (folder / switch).write_text(thawed)
+            (mount / "cgroup.procs").write_text(str(pid))
+            folder.rmdir()
+        assert verdict_on(pid)["suspects"] == []
+    [suspect] = found["suspects"]
+    assert (found["state"], suspect["phase"], certainty_of(found)) == ("hung", "frozen", "sure")
+    assert suspect["why"] == f"its control group {folder} is frozen"
+    assert f"the switch in '{folder}'" in suspect["next"]
+
+
+def test_a_stopped_child_for_which_a_rank_waits_is_named_with_what_lets_it_go_on():
+    with process(CHILD, "import time; time.sleep(600)") as pid:
+        child = descendants(read_stats(Root()), [pid])[pid][0]
+        assert verdict_on(pid)["suspects"] == []
+        os.kill(child, signal.SIGSTOP)
+        found = verdict_on(pid)
+    [suspect] = found["suspects"]
+    assert found["state"] == "hung" and f"its child {child} (python" in suspect["why"]
+    assert f"kill -CONT {child} on" in suspect["next"]
+    command = screen_of(answer_of(found)).next_command
+    assert command.startswith("grep -e State -e TracerPid /proc/")
+
+
+@pytest.mark.parametrize(("sleeps_s", "wakes"), [(2.5, True), (600, False)])
+def test_who_sleeps_again_and_again_is_seen_to_wake_whenever_the_looks_begin(sleeps_s, wakes):
+    code = "import sys, time; print()\nwhile True: time.sleep(float(sys.argv[1]))"
+    with process(code, str(sleeps_s)) as pid:
+        ranks = [{**rank_of(pid), "rank": 0}]
+        options = {**OPTIONS, "ranks": ranks, "gap_s": 0.1}
+        rows = {}
+        for _, fields, *_ in read_proc_looks(Context(Root(), options, (), None)):
+            rows.update({name: row for name in fields if "ranks_" in name for row in fields[name]})
+    assert (rows["ranks_2"]["switches"] > rows["ranks_1"]["switches"]) is wakes
 
 
 def test_a_fifo_is_named(tmp_path):

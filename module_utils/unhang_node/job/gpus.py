@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from ..base.nvml.calls import Asking, Lost
-from ..base.nvml.devices import RECOVERY, read_fabric, read_recovery_action, sysfs_address
+from ..base.nvml.gpu_fields import RECOVERY, read_fabric, read_recovery_action, sysfs_address
 from ..base.nvml.live import begin_warming
 from ..base.nvml.names import ALL_LINKS, FIELDS, THROTTLE_REASONS, error_name
 from ..base.section import Unread
@@ -32,17 +32,8 @@ IDLE = "gpu_idle"
 def read_gpu_looks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section nvml: gpus [{index, uuid, looks: [...]}] as gpus_1 and gpus_2, the first and
     the second look. Raises Absent without a GPU."""
-    session = open_live_session(ctx, begin_warming(ctx))
-    ctx.mark("nvmlInitWithFlags")
-    try:
-        session.nvmlInit()
-    except session.NVMLError as problem:
-        raise OSError(f"{error_name(problem.value)} from nvmlInitWithFlags") from None
     unread = Unread()
-    asking = Asking(session, ctx.mark, unread)
-    handles, lost, _ = open_handles(ctx, asking)
-    for index, why in lost.items():
-        unread.add(f"gpus_1[{index}]", "error", why)
+    asking, handles = open_gpus(ctx, unread, "gpus_1", unread)
     began_s, begun = time.time(), time.monotonic()
     for number in (1, 2):
         for index, handle in sorted(handles.items()):
@@ -56,6 +47,24 @@ def read_gpu_looks(ctx: Context) -> Iterator[SourcePiece]:
             ctx.mark("the time between two looks", ctx.options["gap_s"] + 1)
             time.sleep(ctx.options["gap_s"])
     yield "nvml", {}, unread.rows
+
+
+def open_gpus(
+    ctx: Context, unread: Unread, name: str, answers: Unread
+) -> tuple[Asking, dict[int, Any]]:
+    """(who asks the driver, {number: handle} of its GPUs). Those that do not answer become rows of
+    `name` in unread; answers: takes what a board does not tell. Raises Absent, OSError."""
+    session = open_live_session(ctx, begin_warming(ctx))
+    ctx.mark("nvmlInitWithFlags")
+    try:
+        session.nvmlInit()
+    except session.NVMLError as problem:
+        raise OSError(f"{error_name(problem.value)} from nvmlInitWithFlags") from None
+    asking = Asking(session, ctx.mark, answers)
+    handles, lost, _ = open_handles(ctx, asking)
+    for index, why in lost.items():
+        unread.add(f"{name}[{index}]", "error", why)
+    return asking, handles
 
 
 def look_at_gpu(asking: Asking, index: int) -> dict[str, Any]:

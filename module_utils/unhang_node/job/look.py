@@ -78,16 +78,15 @@ def look(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> dict
     context = _context({**options, "ranks": ranks}, load_pynvml)
     sections = {"ranks": merge_section("ranks", found, [], {})}
     sections["ranks"].pop("ranks", None)
-    for name in NAMES:
-        if ranks and name in options["without"]:
-            sections[name] = {
-                "probe": {
-                    "status": "absent",
-                    "duration_ms": 0.0,
-                    "error": "not asked for",
-                    "unread": [],
-                }
+    for name in options["without"] if ranks else ():
+        sections[name] = {
+            "probe": {
+                "status": "absent",
+                "duration_ms": 0.0,
+                "error": "not asked for",
+                "unread": [],
             }
+        }
     for answer in run_sources(wanted, context, options["silence_s"], options["deadline_s"]):
         sections[answer.name] = merge_section(answer.name, answer, [], {})
         if answer.survivor and answer.survivor not in (

@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from .parse.process_state import Stat
 
 MOST_CHILDREN, MOST_THREADS, MOST_SOCKETS = 48, 1024, 64
+NAP_S = 5.5  # who sleeps 5 s again and again is seen to wake up, whenever the looks begin
+NAPS = ("23", "35", "101", "115", "230", "270")  # nanosleep and, before Python 3.11, select
+# of a control group: where it may be mounted, and the file that freezes it when it has a 1
+FREEZERS = {"": (("", "/unified"), "cgroup.freeze"),
+            "freezer": (("/freezer",), "freezer.self_freezing")}  # fmt: skip
 GONE, REUSED = "gone", "reused"
+LOOKED_AT = (
+    "cpu_s", "io", "wchan", "syscall", "tracer", "frozen", "children_cpu_s", "disk_bytes",
+    "call_bytes", "calls", "compilers", "switches", "threads",
+)  # fmt: skip
 
 
 def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
@@ -40,15 +49,29 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
     began_s, begun = time.time(), time.monotonic()
     looked = started_of(ctx.options["ranks"], read_stats(ctx.root))
     carried, pids = Carried(ctx.root), [rank["pid"] for rank in ctx.options["ranks"]]
+    switches: dict[int, int | None] = {}
     for number in (0, 1):
         # The second moment by the clock that no time server sets: rates between the looks decide
         # between asleep and at work.
         at_s, stats = began_s + time.monotonic() - begun, read_stats(ctx.root)
         rates = carried.rates(ctx.options["ranks"], descendants(stats, pids))
+        naps = []
         for pid, started in looked.items():
             row = look_at(ctx.root, pid, started, stats)
             row.update(rates.get(pid, {}))
+            if row["syscall"] in NAPS and row["switches"] == switches.get(pid):
+                naps.append(row)
+                continue
+            switches[pid] = row["switches"]
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
+        if naps:
+            wait_s = max(0.0, NAP_S - ctx.options["gap_s"])
+            ctx.mark("the time in which a sleeper wakes up", wait_s + 1)
+            time.sleep(wait_s)
+        for row in naps:
+            status = text_if_there(ctx.root, f"/proc/{row['pid']}/status")
+            row["switches"] = parse_switches(status)
+        yield "proc", {f"ranks_{number + 1}": naps}, [], MORE
         logs = [log_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         interfaces = parse_interfaces(text_if_there(ctx.root, "/proc/net/dev"))
         yield (
@@ -67,6 +90,20 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
     yield "proc", {}, []
 
 
+def frozen_by(root: Root, pid: int) -> str | None:
+    """The control group that freezes a process, its own or one above; None where none does."""
+    for line in text_if_there(root, f"/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        mounts, switch = FREEZERS.get(controllers, ((), ""))
+        parts = path.rstrip("/").split("/")
+        for mount in mounts:
+            for depth in range(len(parts), 1, -1):
+                folder = f"/sys/fs/cgroup{mount}{'/'.join(parts[:depth])}"
+                if text_if_there(root, f"{folder}/{switch}").strip() == "1":
+                    return folder
+    return None
+
+
 def started_of(ranks: list[dict[str, Any]], stats: dict[int, Stat]) -> dict[int, int]:
     """{process: its start} of ranks and of the engines whose workers they are."""
     engines = {row["engine"] for row in ranks if row.get("engine") in stats}
@@ -80,21 +117,8 @@ def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[
     """One look at one process. state: as ps has it, or gone, or reused (the number belongs to
     another process now)."""
     stat = stat_of(root, pid)
-    row: dict[str, Any] = {
-        "pid": pid,
-        "state": GONE,
-        "cpu_s": None,
-        "io": None,
-        "wchan": None,
-        "syscall": None,
-        "tracer": None,
-        "children_cpu_s": None,
-        "disk_bytes": None,
-        "call_bytes": None,
-        "calls": None,
-        "compilers": None,
-    }
-    row.update(switches=None, threads=None, threads_blocked=[], children=[])
+    row: dict[str, Any] = dict.fromkeys(LOOKED_AT)
+    row.update(pid=pid, state=GONE, threads_blocked=[], children=[])
     if stat is None or stat.started != started:
         row["state"] = REUSED if stat else GONE
         return row
@@ -107,6 +131,7 @@ def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[
     status = text_if_there(root, f"/proc/{pid}/status")
     row.update(
         wchan=wchan_of(root, f"/proc/{pid}"),
+        frozen=frozen_by(root, pid),
         tracer=parse_tracer(status),
         switches=parse_switches(status),
     )

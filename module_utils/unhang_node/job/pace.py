@@ -10,12 +10,9 @@ from __future__ import annotations
 import time
 
 from ..base.nvml.calls import Asking, Lost
-from ..base.nvml.live import begin_warming
-from ..base.nvml.names import error_name
 from ..base.section import Absent, Denied, Unread, one_line, status_of_error
 from ..facts.sections.reading import text_if_there
-from ..facts.sources.nvml_session import open_handles, open_live_session
-from .gpus import work_of_gpu
+from .gpus import open_gpus, work_of_gpu
 from .parse.ras import parse_ras
 from .process_table import TICKS, descendants, read_stats, stat_of
 from .ras import ask, services_of
@@ -242,17 +239,8 @@ class _Cards:
             unread.add("gpus", status_of_error(problem), one_line(problem))
 
     def _open(self, unread: Unread) -> None:
-        session = open_live_session(self.ctx, begin_warming(self.ctx))
-        self.ctx.mark("nvmlInitWithFlags")
-        try:
-            session.nvmlInit()
-        except session.NVMLError as problem:
-            raise OSError(f"{error_name(problem.value)} from nvmlInitWithFlags") from None
         # what a board does not tell is a null in all looks, and no row for each of them
-        self.asking = Asking(session, self.ctx.mark, Unread())
-        self.handles, lost, _ = open_handles(self.ctx, self.asking)
-        for index, why in lost.items():
-            unread.add(f"gpus[{index}]", "error", why)
+        self.asking, self.handles = open_gpus(self.ctx, unread, "gpus", Unread())
         for index, handle in self.handles.items():
             name = self.asking.ask(None, "nvmlDeviceGetName", handle)
             self.names[index] = None if name is None else str(name)

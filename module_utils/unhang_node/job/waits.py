@@ -45,6 +45,7 @@ _PLACES = (
 )
 WITH_A_CHILD, WITHOUT_DESCRIPTOR = ("wait",), ("poll", "select", "wait")
 LOCKS = ("flock", "lock")
+POLLS = "polls"  # no call: asleep, with a file open whose lock another process holds
 MOST_WATCHED, MOST_CHARACTERS = 64, 400
 _LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +\w+ +(-?\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", re.M)
 _INODE = re.compile(r"^ino:\s+(\d+)$", re.M)
@@ -67,15 +68,26 @@ def wait_of(
     """
     with Process(pid, started) as process:
         call, arguments = _call(_text(process, "syscall"), wchan)
-        if call is None:
-            return None
         row: dict[str, Any] = dict.fromkeys(("target", "child", "holder"))
         row.update(call=call, sockets=[])
+        locks = text_if_there(root, "/proc/locks", 1 << 20)
+        if call is None:
+            held = {inode: int(own) for _, waits, own, inode in _LOCK.findall(locks) if not waits}
+            held = {inode: owner for inode, owner in held.items() if owner != pid}
+            for inode in held:
+                number = _descriptor_of(process, inode)
+                if number is not None:
+                    found = {
+                        "target": _target(process, number),
+                        "holder": _named(held[inode], stats),
+                    }
+                    return {**row, "call": POLLS, **found}
+            return None
         number = None if call in WITHOUT_DESCRIPTOR or not arguments else arguments[0]
         if call in WITH_A_CHILD:
             row["child"] = _child(pid, arguments, stats)
         if call in LOCKS:
-            inode, holder = _lock(text_if_there(root, "/proc/locks", 1 << 20), pid)
+            inode, holder = _lock(locks, pid)
             row["holder"] = _named(holder, stats)
             number = _descriptor_of(process, inode) if number is None else number
         if call == "epoll" and number is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.text import ascii_only, counted, visible
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.suspects import render_suspects
+from unhang.core.verdict.suspect import render_suspects
 
 MOST_COUNTERS = 5
 LONG_STEP_S = 1.0

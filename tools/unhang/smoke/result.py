@@ -11,7 +11,8 @@ from unhang.core.verdict.busy import excuse_busy
 from unhang.core.verdict.counter_rates import outstanding
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.streams import Event, Story, Stream, stories
-from unhang.core.verdict.suspects import Suspect, find_suspects
+from unhang.core.verdict.suspect import Suspect
+from unhang.core.verdict.suspects import find_suspects
 from unhang.smoke import bandwidth, flight_recorder
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.link_bounds import link_bound

@@ -8,7 +8,14 @@ and VBIOS, not once per GPU.
 from __future__ import annotations
 
 from ..section import Unread
-from .names import FIELDS, INVALID_ARGUMENT, MEMORY_V2, NOT_SUPPORTED, THROTTLE_REASONS, error_name
+from .gpu_fields import (
+    RECOVERY,
+    UNKNOWN_FIELD,
+    read_fabric,
+    read_recovery_action,
+    sysfs_address,
+)
+from .names import FIELDS, MEMORY_V2, NOT_SUPPORTED, THROTTLE_REASONS, error_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,23 +36,8 @@ ARCHITECTURES = {
     10: "blackwell",
 }
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
-FABRIC_STATES = {0: "not_supported", 1: "not_started", 2: "in_progress", 3: "completed"}
 CLOCK_SM, CLOCK_MEMORY, THRESHOLD_SLOWDOWN, THRESHOLD_MEMORY = 1, 2, 1, 2
-MEMORY_TEMPERATURE, RECOVERY = (
-    FIELDS["NVML_FI_DEV_MEMORY_TEMP"],
-    FIELDS["NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"],
-)
-UNKNOWN_FIELD = (0, INVALID_ARGUMENT, NOT_SUPPORTED)  # an older driver, or a board without it
-RECOVERY_ACTIONS = (
-    "none",
-    "reset",
-    "reboot",
-    "drain_p2p",
-    "drain_and_reset",
-    "recover_imex_domain",
-    "bus_reset",
-    "system_reboot",
-)
+MEMORY_TEMPERATURE = FIELDS["NVML_FI_DEV_MEMORY_TEMP"]
 REMAPPED = tuple(
     FIELDS["NVML_FI_DEV_REMAPPED_" + name] for name in ("COR", "UNC", "PENDING", "FAILURE")
 )
@@ -117,20 +109,6 @@ def read_state(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
-def read_recovery_action(asking: Asking, fields: FieldAnswers) -> str | None:
-    """What the driver requires to recover the GPU: one of RECOVERY_ACTIONS. Drivers before 570 do
-    not report it."""
-    code, action = fields.get(RECOVERY, (NOT_SUPPORTED, None))
-    if code or action is None:
-        asking.note(
-            "recovery_action",
-            NOT_SUPPORTED if code in UNKNOWN_FIELD else code,
-            "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION",
-        )
-        return None
-    return RECOVERY_ACTIONS[action] if action < len(RECOVERY_ACTIONS) else "unknown"
-
-
 def read_memory_temperature(asking: Asking, fields: FieldAnswers) -> int | None:
     """Temperature of the GPU's memory in C, or None on boards that do not measure it (they answer
     0)."""
@@ -143,13 +121,6 @@ def read_memory_temperature(asking: Asking, fields: FieldAnswers) -> int | None:
         )
         return None
     return int(degrees)
-
-
-def sysfs_address(bus_id: Any) -> str:
-    """0000:3b:00.0 of NVML's 00000000:3B:00.0."""
-    text = bus_id.decode("ascii", "replace") if isinstance(bus_id, bytes) else str(bus_id)
-    domain, _, rest = text.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}"
 
 
 def read_pcie(asking: Asking, fields: FieldAnswers) -> dict[str, Any]:
@@ -336,27 +307,3 @@ def read_retired_pages(
         return None
     single, double, pending = (fields[number][1] for number in RETIRED)
     return {"single_bit": single, "double_bit": double, "pending": bool(pending)}
-
-
-def read_fabric(asking: Asking, note: str | None = "fabric") -> dict[str, Any] | None:
-    """Registration with the fabric manager, or None where the driver does not support the query.
-    note: where that is noted."""
-    found = asking.ask_first(
-        note,
-        ("nvmlDeviceGetGpuFabricInfoV", asking.handle, "v2"),
-        ("nvmlDeviceGetGpuFabricInfo", asking.handle),
-    )
-    if found is None:
-        return None
-    cluster, state = (
-        "".join(f"{byte:02x}" for byte in found.clusterUuid),
-        FABRIC_STATES.get(found.state),
-    )
-    return {
-        "state": state,
-        "status": "success" if found.status == 0 else error_name(found.status),
-        # 0 is also a valid clique id, and the field is 0 where there is no fabric
-        "clique": None if state == "not_supported" else found.cliqueId,
-        "cluster": cluster if cluster.strip("0") else None,
-        "health_mask": getattr(found, "healthMask", None),
-    }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .calls import Lost
-from .devices import LINK_COUNT, sysfs_address
+from .devices import LINK_COUNT
+from .gpu_fields import sysfs_address
 from .names import ALL_LINKS, FIELDS, INVALID_ARGUMENT, NOT_SUPPORTED
 
 TYPE_CHECKING = False

@@ -11,7 +11,8 @@ import itertools
 import time
 
 from ...base.nvml.calls import Asking, Lost
-from ...base.nvml.devices import read_fabric, read_identity, read_state
+from ...base.nvml.devices import read_identity, read_state
+from ...base.nvml.gpu_fields import read_fabric
 from ...base.nvml.interconnect import (
     count_between,
     count_by_gpu,

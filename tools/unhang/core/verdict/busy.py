@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.core.verdict.likely_causes import kernel_clues
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang_node.base.parse.values import as_map, number_of
 
 WAITED = 0.5  # of the time, beside more runnable tasks than CPUs

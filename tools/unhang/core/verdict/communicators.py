@@ -80,16 +80,6 @@ class Standing:
             waiting=self.waiting,
         )
 
-    @property
-    def roots(self) -> list[int]:
-        """Ranks that others wait for and that wait for nobody."""
-        return [] if self.waited.left_the_order else sorted(self.waited.roots)
-
-    @property
-    def is_split(self) -> bool:
-        """Ranks wait for each other: each is ahead in one operation and behind in another."""
-        return bool(self.lags) and not self.roots
-
 
 def groups_and_steps(lags: Iterable[Lag]) -> tuple[list[Group], list[Step]]:
     """Each kind of operation of a communicator is numbered apart. Who launched more than the last

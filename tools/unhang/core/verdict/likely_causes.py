@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.core.verdict.counter_rates import Rise
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang_node.base.parse.values import as_list
 
 # Xid and SXid of the NVIDIA driver, the kernel's own words for memory, hung tasks and PCIe errors,

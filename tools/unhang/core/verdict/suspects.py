@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from unhang.core.text import visible
 from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.streams import Story, Stream
+from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
@@ -30,50 +29,6 @@ BEFORE_THE_OTHERS = ("environment", "binding")  # phases in which a rank is alon
 # rank's stacks
 ECHOES = ("SIGABRT", "SIGUSR1")
 _TIMEOUT = re.compile(r"(?i)timed? ?-?out|deadline")
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """host, rank, gpu: None if none can be accused. why: what was observed. next: what a person or
-    the tool should do."""
-
-    host: str | None
-    rank: int | None
-    gpu: str | None
-    phase: str
-    why: str
-    next: str
-    blind: bool = False  # the node could not be examined, which proves nothing about the machine
-    may_be_slow: bool = False  # a deadline passed, and nothing else was observed
-
-    def as_dict(self) -> dict[str, Any]:
-        """In the form of the result document."""
-        return {
-            "host": self.host,
-            "rank": self.rank,
-            "gpu": self.gpu,
-            "phase": self.phase,
-            "why": self.why,
-            "next": self.next,
-            "blind": self.blind,
-        }
-
-
-def render_suspects(result: Mapping[str, Any]) -> list[str]:
-    """Lines about the suspects of a smoke test or of a running job. The terminal wraps them, so
-    that they can be copied as a whole."""
-    lines = []
-    for row in result["suspects"]:
-        who = [visible(row["host"])] if row["host"] else ["the group"]
-        who += [f"rank {row['rank']}"] if row["rank"] is not None else []
-        who += [visible(row["gpu"])] if row["gpu"] else []
-        lines += [
-            "",
-            f"suspect: {', '.join(who)}, in {visible(row['phase'])}",
-            f"  why:  {visible(row['why'], 1500)}",
-            f"  next: {visible(row['next'], 600)}",
-        ]
-    return lines
 
 
 def find_suspects(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Suspect]:
@@ -96,8 +51,7 @@ def _once(suspects: Sequence[Suspect]) -> list[Suspect]:
     return list(kept.values())
 
 
-def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Suspect]:
-    found = []
+def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> Iterator[Suspect]:
     for stream in streams:
         failed = next(
             (event.get("message") for event in stream.events if event["e"] == "node_failed"), None
@@ -106,37 +60,30 @@ def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Sus
             phase = (
                 reported[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
             )
-            found.append(
-                _of_host(
-                    stream.host,
-                    phase,
-                    stream.problem,
-                    f"ssh {stream.host}; unhang audit -i INVENTORY --limit {stream.host}",
-                    blind=True,
-                )
+            yield _of_host(
+                stream.host,
+                phase,
+                stream.problem,
+                f"ssh {stream.host}; unhang audit -i INVENTORY --limit {stream.host}",
+                blind=True,
             )
         elif failed:
             why = f"could not start its ranks: {failed}"
-            found.append(
-                _of_host(
-                    stream.host,
-                    "launch",
-                    why,
-                    "name a Python that is there with --python",
-                    blind=True,
-                )
+            yield _of_host(
+                stream.host,
+                "launch",
+                why,
+                "name a Python that is there with --python",
+                blind=True,
             )
         elif not stream.ended:
             why = "its results were cut off: the node never reported its end"
-            found.append(
-                _of_host(
-                    stream.host,
-                    reported[stream.ranks[0]].last_phase,
-                    why,
-                    NEXT_LOOK_AT_NODE.format(host=stream.host),
-                )
+            yield _of_host(
+                stream.host,
+                reported[stream.ranks[0]].last_phase,
+                why,
+                NEXT_LOOK_AT_NODE.format(host=stream.host),
             )
-    return found
 
 
 def _of_host(host: str | None, phase: str, why: str, then: str, *, blind: bool = False) -> Suspect:
@@ -160,9 +107,9 @@ def _suspect(
     )
 
 
-def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
-    found = []
+def _stopped(reported: Mapping[int, Story]) -> Iterator[Suspect]:
     for story in reported.values():
+        stall = story.stall or {}
         if story.unkillable:
             place = (
                 f"state {story.unkillable.get('state')}, in"
@@ -172,47 +119,36 @@ def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
                 f"its process {int(number_of(story.unkillable.get('pid')))} survives SIGKILL"
                 f" ({place}): the node is unfit"
             )
-            found.append(
-                _suspect(
-                    story,
-                    why,
-                    f"drain {story.host} and reboot it; look for Xids and hung tasks in its"
-                    " kernel log",
-                )
+            yield _suspect(
+                story,
+                why,
+                f"drain {story.host} and reboot it; look for Xids and hung tasks in its kernel log",
             )
-        elif story.stall and story.stall.get("reason") == "stopped":
+        elif stall.get("reason") == "stopped":
             why = (
-                f"its process is stopped (state {story.stall.get('state')}) before collective"
+                f"its process is stopped (state {stall.get('state')}) before collective"
                 f" {_next(story)} was over, all others wait for it"
             )
-            found.append(
-                _suspect(
-                    story,
-                    why,
-                    "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen"
-                    " container",
-                )
+            yield _suspect(
+                story,
+                why,
+                "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container",
             )
-        elif (story.stall or {}).get(
-            "reason"
-        ) == "deadline" and story.last_phase in BEFORE_THE_OTHERS:
-            waited = f"{number_of((story.stall or {}).get('waited_s')):.0f} s"
+        elif stall.get("reason") == "deadline" and story.last_phase in BEFORE_THE_OTHERS:
+            waited = f"{number_of(stall.get('waited_s')):.0f} s"
             why = (
-                f"did not get past {(story.stall or {}).get('step') or story.last_phase} within"
+                f"did not get past {stall.get('step') or story.last_phase} within"
                 f" {waited}, where it waits for nobody else"
             )
-            found.append(
-                _suspect(
-                    story,
-                    why,
-                    "see its stack in the evidence; then files and file systems of its Python, and"
-                    " the driver, on that node",
-                    slow=True,
-                )
+            yield _suspect(
+                story,
+                why,
+                "see its stack in the evidence; then files and file systems of its Python, and"
+                " the driver, on that node",
+                slow=True,
             )
-        elif _in_kernel(story) and (story.stall or {}).get("reason") != "witness":
-            found.append(_hangs(story))
-    return found
+        elif _in_kernel(story) and stall.get("reason") != "witness":
+            yield _hangs(story)
 
 
 def _in_kernel(story: Story) -> bool:
@@ -239,35 +175,29 @@ def _next(story: Story) -> int:
     return int(number_of((story.stall or story.exit or {}).get("seq")))
 
 
-def _died(reported: Mapping[int, Story], echo: bool) -> list[Suspect]:
+def _died(reported: Mapping[int, Story], echo: bool) -> Iterator[Suspect]:
     """Ranks that ended. echo: those alone that end so when another is stopped, hangs or died:
     torch's watchdog aborts, gloo's peers raise."""
-    found = []
     for story in reported.values():
         code, name = (story.exit.get("code"), story.exit.get("signal")) if story.exit else (0, None)
         if story.exit is None or (name in ECHOES or (code == 1 and not name)) != echo:
             continue
         if name:
             why = f"its process was ended by {name} after {_next(story)} collectives"
-            found.append(_suspect(story, why, _after_signal(str(name), story.host)))
+            yield _suspect(story, why, _after_signal(str(name), story.host))
         elif code not in CONSEQUENCE_CODES:
-            found.append(
-                _suspect(
-                    story,
-                    f"its process ended by itself with code {code}{_last_words(story)}",
-                    "run the phase again on this node alone",
-                )
+            yield _suspect(
+                story,
+                f"its process ended by itself with code {code}{_last_words(story)}",
+                "run the phase again on this node alone",
             )
         elif code == 1 and not any(
             end.get("status") in ("fail", "error") for end in story.phases.values()
         ):
             then = f"try it there: {story.facts.get('executable') or 'python3'} -c 'import torch'"
-            found.append(
-                _suspect(
-                    story, f"its process ended with code 1 without a word{_last_words(story)}", then
-                )
+            yield _suspect(
+                story, f"its process ended with code 1 without a word{_last_words(story)}", then
             )
-    return found
 
 
 def _after_signal(name: str, host: str) -> str:

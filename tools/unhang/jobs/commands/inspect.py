@@ -33,8 +33,8 @@ from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.parse.values import as_maps
 from unhang_node.base.program import load_nvidia_ml_py
-from unhang_node.job.command import add_look_options, chosen_look_options
 from unhang_node.job.look import look
+from unhang_node.job.look_options import add_look_options, chosen_look_options
 
 EXAMPLES = """\
   unhang inspect                            your job on this machine

@@ -46,8 +46,8 @@ from unhang.jobs.watch.record import (
 )
 from unhang.jobs.watch.signals import JobSignals, job_signals
 from unhang_node.base.program import load_nvidia_ml_py
-from unhang_node.job.command import process_number
 from unhang_node.job.look import look
+from unhang_node.job.look_options import process_number
 
 LEAST_EVERY_S = 0.2
 EXAMPLES = """\

@@ -22,26 +22,18 @@ RAS, STACKS, PROC, DRIVER = "RAS", "stacks", "/proc", "the driver"
 def sources_of(job: JobLook) -> dict[str, list[str]]:
     """{stands, works}: the sources that show the one or the other; one that was not read, or does
     not tell, is in neither."""
-    standing = job.standing
     alive = [look for look in job.looks if not look.is_ended]
     is_broken = any(look.is_ended or look.is_stopped or look.in_kernel for look in job.looks)
+    moved, rests = {look.moved for look in alive}, any(look.waited for look in alive)
     on_gpus = any(
         gpu.get("processes")
         for document in job.documents
         for gpu in own_gpus(*gpus_and_pids(document, 2))
     )
     shown = {
-        RAS: standing.moved if standing else None,
-        STACKS: any(look.moved for look in alive)
-        if any(look.moved is not None for look in alive)
-        else None,
-        PROC: False
-        if is_broken
-        else True
-        if any(map(_works, alive))
-        else False
-        if alive and any(look.waited for look in alive)
-        else None,
+        RAS: job.standing.moved,
+        STACKS: True in moved or (False if False in moved else None),
+        PROC: False if is_broken else any(map(_works, alive)) or (False if rests else None),
         DRIVER: gpus_move(job) if on_gpus else None,
     }
     return {

@@ -4,13 +4,14 @@ values out."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import COLLECTIVE
 from unhang.jobs.inspect.agreement import gpus_move
 from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Named, Verdict
+from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
 from unhang.jobs.inspect.rank_looks import RankLook, gpus_and_pids
 from unhang.jobs.inspect.stands import stand_of
 from unhang.jobs.inspect.whose_gpus import own_gpus
@@ -30,21 +31,21 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
     world = max((look.world_size or 0 for look in job.looks), default=0)
     is_paired = bool(functions) and functions <= POINT_TO_POINT
     if len(functions) > 1 and not {"synchronize"} & functions and not is_paired:
-        named = [stand_of(look.rank, look, None, []) for look in _minority(waiting)]
+        named = [stand_of(look.rank, look, job.standing) for look in _minority(waiting)]
         sides = "; ".join(
             f"{name}: rank"
             f" {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}"  # noqa: E501
             for name in sorted(functions)
         )
-        few = [one.suspect.rank or 0 for one in named]
+        few = [one.rank or 0 for one in named]
         apart = f"; rank {fold_ranks(few)} went another way" if 2 * len(few) < len(waiting) else ""
         return Verdict(
             HUNG,
-            [Named(one.suspect, "rank_desync_app") for one in named],
+            [replace(one, cause="rank_desync_app") for one in named],
             f"ranks wait in different operations: {sides}{apart}",
         )
     where = _where(waiting)
-    everybody = f"{some_are(len(job.looks), len(job.looks))} in {where}"
+    everybody = f"{everybody_is(job)} in {where}"
     if len(seen) < world:
         others = "look at the other nodes too (--hosts, --slurm-job)"
         return Verdict(
@@ -71,20 +72,19 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
     ways = _what_it_may_be(job, waiting)
     why = f"{everybody}, none left it between the looks and the links are idle: {' or '.join(ways)}"
     suspect = Suspect(None, None, None, COLLECTIVE, why, _next(job, ways))
-    return Verdict(HUNG, [Named(suspect, None)], why)
+    return Verdict(HUNG, [suspect], why)
 
 
 def _needs_others(look: RankLook) -> bool:
     """Whether a rank waits for a collective, or for a GPU; a notebook that sleeps does not."""
-    doing = look.doing
-    return doing is not None and (doing.name == COLLECTIVE)
+    return look.activity == COLLECTIVE
 
 
 def _where(waiting: Sequence[RankLook]) -> str:
     """all_reduce, called by step (train.py:88); of several places each with its ranks."""
     places: dict[str, list[int]] = {}
     for look in waiting:
-        places.setdefault(look.doing.where if look.doing else "?", []).append(look.rank or 0)
+        places.setdefault(look.where or "?", []).append(look.rank or 0)
     if len(places) == 1:
         return next(iter(places))
     shown = [f"{where} (rank {fold_ranks(ranks)})" for where, ranks in list(places.items())[:4]]
@@ -105,7 +105,7 @@ def _what_it_may_be(job: JobLook, waiting: Sequence[RankLook]) -> list[str]:
     # also where it is no call that names an operation: who waits for a GPU does not say for what
     if any(one.awaits_gpu or one.name != COLLECTIVE for one in doing):
         ways += [f"{ORDER}, or of groups that share ranks", KERNEL]
-    elif (job.standing and job.standing.sharing) or _differ(waiting):
+    elif job.standing.sharing or _differ(waiting):
         ways.append(GROUPS)
     return [*dict.fromkeys(ways), PATH]
 
@@ -143,6 +143,11 @@ def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
     moves no memory."""
     on_gpus = any(own_gpus(*gpus_and_pids(document, 2)) for document in job.documents)
     return any(look.waited for look in waiting) or (on_gpus and gpus_move(job) is False)
+
+
+def everybody_is(job: JobLook) -> str:
+    """all 4 ranks are."""
+    return some_are(len(job.looks), len(job.looks))
 
 
 def some_are(count: int, of: int) -> str:

@@ -24,6 +24,10 @@ _OF_A_RANK = {
         "a killed process or an Xid: why it ended; none: the end of its log; then end the job, the"
         " others only wait",
     ),
+    "frozen": (
+        "docker ps --filter status=paused",
+        "a paused container: docker unpause; none: the control group that the line above names",
+    ),
     "stopped": (
         "grep -e State -e TracerPid /proc/{pid}/status",
         "T without a tracer: kill -CONT lets it go on; t: the debugger that TracerPid names",
@@ -175,7 +179,7 @@ def certainty_of(inspection: Mapping[str, Any]) -> str:
     states = {row["state"] for row in _rows_of(inspection, first)}
     lags = (inspection["ras"] or {}).get("lags", [])
     counted_behind = any(first["rank"] in lag["behind"] for lag in lags)
-    observed = first["phase"] == "ended" or states & {*STOPPED, *GONE} or counted_behind
+    observed = first["phase"] in ("ended", "frozen") or states & {*STOPPED, *GONE} or counted_behind
     return "sure" if observed else "likely"
 
 
@@ -258,14 +262,14 @@ def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
         values = {"address": [dialled[1].strip("[]")], "host": [dialled[1]], "port": [dialled[2]]}
         if command := filled(_CONNECTS[0], values):
             return host, command, _CONNECTS[1]
-    if first["phase"] == "ended":
-        return host, *_OF_A_RANK["ended"]
+    if first["phase"] in ("ended", "frozen"):
+        return host, *_OF_A_RANK[first["phase"]]
     if not rows and host and first["rank"] is not None:
         return "", filled(_ELSEWHERE[0], {"host": [host]}) or "unhang inspect", _ELSEWHERE[1]
     state = rows[0]["state"] if rows else ""
     kind = _kind(state, bool(rows and rows[0]["where"]), first["next"])
     workers = [str(row["worker"]["pid"]) for row in rows if row.get("worker")]
-    is_of_worker = bool(workers) and state != "D" and kind in ("alive", "kernel")
+    is_of_worker = bool(workers) and state != "D" and kind != "ended" and state not in STOPPED
     command, tells = _OF_A_RANK["worker" if is_of_worker and kind == "alive" else kind]
     pid = {"pid": workers if is_of_worker else [str(row["pid"]) for row in rows]}
     return host, filled(command, pid) or "unhang inspect", tells
@@ -288,7 +292,7 @@ def _kind(state: str, has_stack: bool, then: str) -> str:
     """The row of _OF_A_RANK. state: of the process; ? if it was not read."""
     if state in GONE:
         return "ended"
-    if state in STOPPED or (state == "?" and not has_stack):
+    if state in STOPPED or "kill -CONT" in then or (state == "?" and not has_stack):
         return "stopped"
     return "kernel" if state == "D" or "/stack as root" in then else "alive"
 

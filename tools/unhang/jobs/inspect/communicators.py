@@ -14,15 +14,13 @@ from unhang.core.verdict.communicators import (
     ranks_by_largest,
     standing_between,
 )
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section, waiting_ranks
 from unhang_node.base.parse.values import as_maps
 
 
-def standing_of(
-    documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
-) -> Standing | None:
-    """The answer of the node whose RAS answered oftenest; None when none did. Every RAS answers for
-    the whole job."""
+def standing_of(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) -> Standing:
+    """The answer of the node whose RAS answered oftenest; without a version when none did. Every
+    RAS answers for the whole job."""
     answers = [
         [
             row
@@ -33,13 +31,13 @@ def standing_of(
     ]
     best = max(range(len(answers)), key=lambda at: len(answers[at]), default=None)
     if best is None or not answers[best]:
-        return None
+        return Standing()
     own = [look for look in looks if look.host == host_of(documents[best])]
     first, last = answers[best][0], answers[best][-1]
     names = global_ranks(last, own, looks)
     # who launches takes processor time
     asleep = {look.rank for look in looks if look.waited and look.cpu == 0}
-    return standing_between(first, last, names, asleep)
+    return standing_between(first, last, names, asleep, waiting_ranks(looks))
 
 
 def global_ranks(

@@ -3,17 +3,17 @@ operation, never come. Values in, values out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
-from unhang.core.verdict.streams import Story
-from unhang.core.verdict.suspects import Suspect, find_suspects
-from unhang.jobs.activities import STARTING
-from unhang.jobs.inspect.job_look import JobLook, Named, suspected
+from unhang.core.verdict.suspect import Suspect
+from unhang.jobs.activities import LOADING, STARTING
+from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
-from unhang_node.base.parse.values import as_maps, number_of
+from unhang_node.base.parse.values import as_map, as_maps, number_of
 
 NEXT = {
     "gone": (
@@ -22,6 +22,18 @@ NEXT = {
     ),
     "debugger": (
         "process {tracer} on {host} traces it (a debugger): let it go on, or end that process"
+    ),
+    "frozen": (
+        "let it go on: docker unpause (or podman) where a container was paused, else as root on"
+        " {host}: unset the switch in {folder} (cgroup.freeze 0, or freezer.state THAWED); or find"
+        " out who froze it"
+    ),
+    "stopped": (
+        "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container;"
+        " kill -CONT {pid} on {host} lets it go on"
+    ),
+    "kernel": (
+        "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
     ),
     "spy": "py-spy dump --pid {pid}   (as the job's user, or as root)",
     "worker": (
@@ -64,7 +76,7 @@ UNMET = "if they still do in a minute, at two addresses or ports, or for one tha
 TICKS_PER_S = 100
 
 
-def ended_ranks(job: JobLook) -> list[Named]:
+def ended_ranks(job: JobLook) -> list[Suspect]:
     """Ranks whose process is gone while others go on: between the looks, or known to RAS alone."""
     looks, standing = job.looks, job.standing
     alive = [look for look in looks if not look.is_ended]
@@ -80,36 +92,21 @@ def ended_ranks(job: JobLook) -> list[Named]:
         if look.is_ended and alive
     ]
     known = {look.rank for look in looks}
-    hosts = {look.host for look in looks}
     there = {look.own_pid for look in alive}  # what /proc shows outweighs what RAS says
-    placed = (
-        [look for look in looks if look.rank is not None and look.rank in standing.places]
-        if standing
-        else []
-    )
-    addresses = (
-        {standing.places[look.rank or 0][0]: look.host for look in placed} if standing else {}
-    )
-    for rank in sorted(standing.missing) if standing else []:
-        address, pid = standing.places[rank] if standing else ("", 0)
-        if (
-            rank not in known
-            and pid not in there
-            and address in addresses
-            and addresses[address] in hosts
-        ):
-            found.append(
-                _ended(
-                    addresses[address], rank, None, pid, "its process is gone, and RAS misses it"
-                )
-            )
+    places = standing.places
+    hosts = {places[look.rank or 0][0]: look.host for look in looks if look.rank in places}
+    for rank in sorted(standing.missing):
+        address, pid = places[rank]
+        if rank not in known and pid not in there and address in hosts:
+            why = "its process is gone, and RAS misses it"
+            found.append(_ended(hosts[address], rank, None, pid, why))
     if not found:
-        found = _fewer_than_local(job)
+        found = [*_fewer_than_local(job)]
     return found
 
 
-def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> Named:
-    return suspected(
+def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> Suspect:
+    return Suspect(
         host,
         rank,
         gpu,
@@ -120,12 +117,11 @@ def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> 
     )
 
 
-def _fewer_than_local(job: JobLook) -> list[Named]:
+def _fewer_than_local(job: JobLook) -> Iterator[Suspect]:
     """A launcher that started so many ranks on this node, of which some are not there. Without a
     launcher nobody saw that they were."""
-    if (job.standing and job.standing.moved) or never_meet(job):
-        return []
-    found = []
+    if job.standing.moved or never_meet(job):
+        return
     for host in dict.fromkeys(look.host for look in job.looks):
         own = [
             look
@@ -141,72 +137,64 @@ def _fewer_than_local(job: JobLook) -> list[Named]:
             ),
             default=0,
         )
-        if (
-            own
-            and len(own) < meant
-            and any(look.doing is None or look.doing.name != STARTING for look in own)
-        ):
+        if own and len(own) < meant and any(look.activity != STARTING for look in own):
             first = min(look.rank or 0 for look in own) // meant * meant
             gone = sorted({*range(first, first + meant)} - {look.rank for look in own})
             why = (
                 f"{meant} ranks were started on {host} and {len(own)} are there: rank"
                 f" {fold_ranks(gone)} is gone"
             )
-            found.append(
-                suspected(
-                    host,
-                    gone[0] if len(gone) == 1 else None,
-                    None,
-                    "ended",
-                    why,
-                    NEXT["gone"].format(host=host),
-                    cause="rank_failed",
-                )
+            yield Suspect(
+                host,
+                gone[0] if len(gone) == 1 else None,
+                None,
+                "ended",
+                why,
+                NEXT["gone"].format(host=host),
+                cause="rank_failed",
             )
-    return found
 
 
-def stopped_or_stuck(job: JobLook) -> list[Named]:
-    """Stopped by a signal or a debugger, or in the kernel where no signal reaches: by the smoke
-    test's code."""
-    stories = {}
-    for number, look in enumerate(job.looks):
-        if look.is_stopped or look.in_kernel:
-            seq = max(job.standing.total.values(), default=0) if job.standing else 0
-            stall = {
-                "phase": look.doing.name if look.doing else "job",
-                "state": look.state,
-                "wchan": look.wchan,
-                "seq": seq,
-                "reason": "stopped" if look.is_stopped else "look",
-            }
-            stories[number] = Story(number, look.host, stall=stall)
-    found = []
-    for suspect in find_suspects([], stories):
-        look = job.looks[suspect.rank or 0]
-        then = (
-            NEXT["debugger"].format(tracer=look.tracer, host=look.host)
-            if look.tracer
-            else suspect.next
-        )
-        if look.is_stopped and not look.tracer:
-            then += f"; kill -CONT {look.pid} on {look.host} lets it go on"
-        why = (
-            suspect.why
-            if job.standing
-            else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
-        )
-        where = f"; it stands in {look.doing.where}" if look.doing else ""
-        found.append(
-            Named(Suspect(look.host, look.rank, look.gpu, suspect.phase, why + where, then), None)
-        )
-    return found
+def stopped_or_stuck(job: JobLook) -> Iterator[Suspect]:
+    """Stopped by a signal or a debugger, or in the kernel where no signal reaches."""
+    for look in job.looks:
+        where = f"; it stands in {look.where}" if look.where else ""
+        phase, pid = look.activity or "job", look.pid
+        if look.frozen:
+            phase, why = "frozen", f"its control group {look.frozen} is frozen"
+            then = NEXT["frozen"]
+        elif child := _halted(look):
+            pid, then = child["pid"], NEXT["stopped"]
+            why = f"its child {pid} ({child['command']}) is stopped (state T), and it waits for it"
+        elif look.is_stopped:
+            why = f"its process is stopped (state {look.state})"
+            seq = max(job.standing.total.values(), default=0)
+            why += f" before collective {seq} was over, all others wait for it" * bool(seq)
+            then = NEXT["debugger" if look.tracer else "stopped"]
+        elif look.in_kernel:
+            why = f"its process hangs in the kernel (state D, in {look.wchan or 'the kernel'})"
+            then = NEXT["kernel"]
+        else:
+            continue
+        yield Suspect(
+            look.host, look.rank, look.gpu, phase, why + where,
+            then.format(
+                tracer=look.tracer, host=look.host, pid=pid, folder=shlex.quote(look.frozen)
+            ),
+        )  # fmt: skip
 
 
-def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
+def _halted(look: RankLook) -> Mapping[str, Any] | None:
+    """The stopped child for which a rank waits: a loader's worker, or the one that it waits for."""
+    loads = look.activity == LOADING and not look.moved
+    awaited = as_map(look.wait.get("child")).get("pid")
+    stopped = (one for one in look.children if one["is_stopped"])
+    return next((one for one in stopped if loads or one["pid"] == awaited), None)
+
+
+def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> Iterator[Suspect]:
     """Ranks whose process lives, as far as is known, and does not answer RAS."""
     by_rank = {look.rank: look for look in looks}
-    found = []
     for rank in sorted(standing.missing):
         look = by_rank.get(rank)
         host, pid, gpu = (look.host, look.pid, look.gpu) if look else (*standing.places[rank], None)
@@ -216,58 +204,20 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
             else "it is stopped, gone, or hangs in the kernel; the others wait for it"
         )
         why = f"its process (pid {pid}) does not answer NCCL's RAS: {stands}"
-        found.append(
-            suspected(
-                host,
-                rank,
-                gpu,
-                "job",
-                why,
-                f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
-            )
+        yield Suspect(
+            host,
+            rank,
+            gpu,
+            "job",
+            why,
+            f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
         )
-    return found
 
 
-def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
-    """Ranks that wait for each other in different operations: the odd one, the smaller side, or all
-    of them."""
-    odd = standing.waited.roots if standing.waited.left_the_order else ()
-    by_rank = {look.rank: look for look in looks}
-    sides: dict[tuple[str, ...], list[int]] = {}
-    for rank in sorted({rank for lag in standing.lags for rank in lag.counts}):
-        sides.setdefault(
-            tuple(f"{lag.op} {lag.counts[rank]}" for lag in standing.lags if rank in lag.ahead()),
-            [],
-        ).append(rank)
-    largest = max(map(len, sides.values()))
-    usual = [side for side, ranks in sides.items() if len(ranks) == largest]
-    found = []
-    for side, ranks in sides.items():
-        is_usual = len(usual) == 1 and side == usual[0]
-        for rank in [one for one in ranks if (one in odd if odd else not is_usual)]:
-            look = by_rank.get(rank)
-            host, gpu = (look.host, look.gpu) if look else (standing.places[rank][0], None)
-            where = f", at {look.doing.where}" if look and look.doing else ""
-            others = "; ".join(
-                f"rank {fold_ranks(theirs)} in {' and '.join(other) or 'none'}"
-                for other, theirs in sides.items()
-                if other != side
-            )
-            why = (
-                f"rank {rank} waits in {' and '.join(side) or 'no operation'}{where}, the others"
-                f" elsewhere: {others}"
-            )
-            found.append(
-                Named(Suspect(host, rank, gpu, "collective", why, NEXT["split"]), "rank_desync_app")
-            )
-    return found
-
-
-def never_meet(job: JobLook) -> list[Named]:
+def never_meet(job: JobLook) -> list[Suspect]:
     """Ranks that meet at one address, and those that they wait for at another one: two jobs."""
-    is_early = all(look.doing is None or look.doing.name == STARTING for look in job.looks)
-    if not is_early or job.standing or not job.looks:
+    is_early = all(look.activity in ("", STARTING) for look in job.looks)
+    if not is_early or job.standing.version or not job.looks:
         return []
     own = job.looks[0]
     for document in job.documents:
@@ -284,7 +234,7 @@ def never_meet(job: JobLook) -> list[Named]:
                 f" {host_of(document)}) at {_meets(str(others[0].get('job')))}: the same user,"
                 " program and world size, but two jobs, which never meet"
             )
-            return [Named(Suspect(own.host, own.rank, None, STARTING, why, NEXT["meet"]), None)]
+            return [Suspect(own.host, own.rank, None, STARTING, why, NEXT["meet"])]
     return []
 
 
@@ -293,13 +243,12 @@ def _meets(job: str) -> str:
     return " ".join(word for word in job.split() if word.startswith("MASTER_")) or "no address"
 
 
-def never_came(job: JobLook) -> list[Named]:
+def never_came(job: JobLook) -> list[Suspect]:
     """Ranks that still meet, and the peer that they wait for."""
     starting = [
         look
         for look in job.looks
-        if (look.doing and look.doing.name == STARTING)
-        or (job.standing and look.rank in job.standing.starting)
+        if look.activity == STARTING or look.rank in job.standing.starting
     ]
     if not starting or len(starting) < len(job.looks):
         return []
@@ -313,7 +262,7 @@ def never_came(job: JobLook) -> list[Named]:
             if one.get("state") == "SYN_SENT" and one.get("remote")
         }
     )
-    where = starting[0].doing.where if starting[0].doing else "the setup of a communicator"
+    where = starting[0].where or "the setup of a communicator"
     host = starting[0].host
     if dialled:
         why = (
@@ -323,10 +272,10 @@ def never_came(job: JobLook) -> list[Named]:
         then = NEXT["peer"].format(
             host=host, address=dialled[0], spaced=" ".join(dialled[0].rsplit(":", 1))
         )
-        return [Named(Suspect(host, starting[0].rank, None, STARTING, why, then), None)]
+        return [Suspect(host, starting[0].rank, None, STARTING, why, then)]
     if all(look.rank is None for look in starting):
         why = f"its launcher waits in {where} for the launchers of the other nodes"
-        return [Named(Suspect(host, None, None, STARTING, why, NEXT["others"]), None)]
+        return [Suspect(host, None, None, STARTING, why, NEXT["others"])]
     if absent:
         hosts = ", ".join(dict.fromkeys(host_of(document) for document in job.documents))
         why = (
@@ -334,13 +283,13 @@ def never_came(job: JobLook) -> list[Named]:
             f" {ranks_wait(len(starting))} for it in {where}"
         )
         return [
-            suspected(
+            Suspect(
                 None, absent[0] if len(absent) == 1 else None, None, STARTING, why, NEXT["others"]
             )
         ]
-    if world and not job.standing:
+    if world and not job.standing.version:
         why = f"all {world} ranks wait in {where}; {UNMET}"
-        return [Named(Suspect(host, None, None, STARTING, why, NEXT["meet"]), None)]
+        return [Suspect(host, None, None, STARTING, why, NEXT["meet"])]
     return []
 
 

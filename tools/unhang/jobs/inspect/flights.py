@@ -7,17 +7,18 @@ never decides whether the job hangs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.flight import Flight, flight_of
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.job_look import JobLook, Verdict, suspected
-from unhang.jobs.inspect.rank_looks import section
+from unhang.jobs.inspect.job_look import JobLook, Verdict
+from unhang.jobs.inspect.rank_looks import section, waiting_ranks
 from unhang_node.base.parse.values import as_maps
 
 MOST_RANKS = 1 << 20
@@ -36,33 +37,20 @@ def flights_of(documents: Sequence[Mapping[str, Any]]) -> list[Flight]:
     return [found[rank] for rank in sorted(found)]
 
 
-def recorded(
-    documents: Sequence[Mapping[str, Any]], waiting: Iterable[int] = ()
-) -> tuple[list[int], str]:
-    """(ranks that others wait for, one sentence); ([], "") without dumps of several ranks, or where
-    they tell no rank apart. waiting: ranks that the looks show in a wait."""
-    flights = flights_of(documents)
-    recording = recording_of(flights, waiting) if len(flights) > 1 else None
-    answer = recording.answer if recording else WaitedFor()
-    unlike = [rank for wait in answer.different for rank in wait.waiting]
-    ranks = sorted({*(answer.roots or answer.ring or unlike)} & {one.rank for one in flights})
-    row = waited_for_row(answer) if ranks else None
-    return (ranks, "; ".join([waited_headline(row), *waited_lines(row)[:1]])) if row else ([], "")
-
-
 def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, dict[str, Any] | None]:
     """The verdict on a job that hangs or may hang, with what the dumps add to its ranks; where no
     rank is suspected, those who are missing in them. And the row `recorded`: whether the dumps name
     a rank of the verdict (agrees), others (differs), or it named none (alone)."""
-    waiting = [
-        look.rank
-        for look in job.looks
-        if look.rank is not None and look.doing and look.doing.awaits_ranks
-    ]
-    missed, sentence = recorded(job.documents, waiting)
-    if not missed:
+    flights = flights_of(job.documents)
+    recording = recording_of(flights, waiting_ranks(job.looks)) if len(flights) > 1 else None
+    answer = recording.answer if recording else WaitedFor()
+    unlike = [rank for wait in answer.different for rank in wait.waiting]
+    missed = sorted({*(answer.roots or answer.ring or unlike)} & {one.rank for one in flights})
+    shown = waited_for_row(answer) if missed else None
+    if not shown:
         return verdict, None
-    ranks = {one.suspect.rank for one in verdict.named if one.suspect.rank is not None}
+    sentence = "; ".join([waited_headline(shown), *waited_lines(shown)[:1]])
+    ranks = {one.rank for one in verdict.named if one.rank is not None}
     row = {
         "ranks": missed,
         "says": sentence,
@@ -72,7 +60,7 @@ def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, dict[str, An
         return verdict, row
     why = f"by torch's flight recorder {sentence}"
     named = [
-        suspected(None, rank, None, "collective", why, NEXT["missed"], blind=True)
+        Suspect(None, rank, None, "collective", why, NEXT["missed"], blind=True)
         for rank in missed[:8]
     ]
     headline = f"{verdict.headline}; {why}"

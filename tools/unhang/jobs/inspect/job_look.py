@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.verdict.communicators import Standing
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.inspect.communicators import standing_of
 from unhang.jobs.inspect.rank_looks import RankLook, rank_looks
 
@@ -18,27 +18,11 @@ SLOW, EVEN = "slow", "even"  # by the looks of --slow
 @dataclass(frozen=True)
 class JobLook:
     """One look at a job. documents: the evidence, one of each node; looks: its ranks, in their
-    order; standing: what RAS knows, None without an answer."""
+    order; standing: what RAS knows, without a version where it did not answer."""
 
     documents: Sequence[Mapping[str, Any]]
     looks: Sequence[RankLook]
-    standing: Standing | None
-
-
-@dataclass(frozen=True)
-class Named:
-    """A suspect and the cause's id, where the evidence shows one."""
-
-    suspect: Suspect
-    cause: str | None = None
-
-
-def suspected(
-    host: str | None, rank: int | None, gpu: str | None, phase: str, why: str, then: str,
-    *, blind: bool = False, cause: str | None = None,
-) -> Named:  # fmt: skip
-    """As Suspect has them."""
-    return Named(Suspect(host, rank, gpu, phase, why, then, blind), cause)
+    standing: Standing
 
 
 @dataclass(frozen=True)
@@ -47,7 +31,7 @@ class Verdict:
     others wait for, worst first; headline: one sentence."""
 
     state: str
-    named: Sequence[Named]
+    named: Sequence[Suspect]
     headline: str
 
 

@@ -20,6 +20,7 @@ from unhang.jobs.inspect.whose_gpus import gpu_pids, own_gpus
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
 ENDED = ("gone", "reused")
+STOPPED = ("T", "t")
 BUSY_PERCENT = 95
 # What an engine does: it waits for a request, or for what its workers answer, or it goes on.
 IDLE, ASKS, MOVES = "idle", "asks", "moves"
@@ -55,6 +56,7 @@ class RankLook:
     again before them; in_own_code: its youngest frame is the user's, no library's; path: the frames
     of the user's code, oldest first. engine: of a worker of an engine that serves what that does:
     IDLE, ASKS, MOVES or its place; "" for other ranks; awaits_engine: it waits for the engine.
+    frozen: the control group that froze it in both looks.
     """
 
     rank: int | None
@@ -94,6 +96,7 @@ class RankLook:
     in_own_code: bool = False
     path: tuple[str, ...] = ()
     engine: str = ""
+    frozen: str = ""
     awaits_engine: bool = False
 
     @property
@@ -102,9 +105,19 @@ class RankLook:
         return self.states[-1] if self.states else "?"
 
     @property
+    def activity(self) -> str:
+        """What it does, by name; "" without a stack."""
+        return self.doing.name if self.doing else ""
+
+    @property
+    def where(self) -> str:
+        """The place in its code, "" without a stack."""
+        return self.doing.where if self.doing else ""
+
+    @property
     def is_stopped(self) -> bool:
         """Stopped in both looks."""
-        return bool(self.states) and all(state in ("T", "t") for state in self.states)
+        return bool(self.states) and all(state in STOPPED for state in self.states)
 
     @property
     def is_ended(self) -> bool:
@@ -124,6 +137,15 @@ def rank_looks(documents: Sequence[Mapping[str, Any]]) -> list[RankLook]:
     rest = at_rest(pair for document in documents for pair in _pairs(document))
     found = [look for document in documents for look in _of_document(document, rest)]
     return sorted(found, key=lambda look: (look.rank is None, look.rank or 0, look.host))
+
+
+def waiting_ranks(looks: Sequence[RankLook]) -> set[int]:
+    """Those whose stack is in a call that waits for other ranks."""
+    return {
+        look.rank
+        for look in looks
+        if look.rank is not None and look.doing and look.doing.awaits_ranks
+    }
 
 
 def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -221,7 +243,7 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
             path=tuple(reversed(own_later or own)),
             awaits_a_queue=_takes_from(frames_later or frames, QUEUE),
             engine=_engine((dumps.get(engine), later.get(engine)), is_asleep),
-            awaits_engine=awaits,
+            awaits_engine=awaits, frozen=str((first.get("frozen") and second.get("frozen")) or ""),
         )  # fmt: skip
 
 
@@ -312,19 +334,15 @@ def _engine(dumps: Sequence[Mapping[str, Any] | None], is_asleep: bool) -> str:
 def _children(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     before = _by_pid(first.get("children"))
     for pid, row in _by_pid(second.get("children")).items():
-        then = before.get(pid)
-        took = (
-            number_of(row.get("cpu_s")) - number_of(then.get("cpu_s"))
-            if then
-            else number_of(row.get("cpu_s"))
-        )
+        then = before.get(pid, {})
         yield {
             "pid": pid,
             "command": str(row.get("command")),
             "state": str(row.get("state")),
             "wchan": row.get("wchan"),
-            "took_s": took,
+            "took_s": number_of(row.get("cpu_s")) - number_of(then.get("cpu_s")),
             "is_new": not then,
+            "is_stopped": row.get("state") in STOPPED and then.get("state") in STOPPED,
         }
 
 

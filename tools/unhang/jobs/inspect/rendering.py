@@ -9,7 +9,7 @@ from unhang.core.text import ascii_only, counted, listed, visible
 from unhang.core.verdict.answer import screen_of
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.screen import render_screen
-from unhang.core.verdict.suspects import render_suspects
+from unhang.core.verdict.suspect import render_suspects
 from unhang.jobs.inspect.answer import answer_of, how_many, recorded_lines, verdict_of
 
 MOST_ROWS = 16

@@ -15,18 +15,25 @@ from typing import Any
 
 from unhang.core.text import counted, visible
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.inspect.job_look import (
     EVEN,
     HUNG,
     SLOW,
     UNKNOWN,
     JobLook,
-    Named,
     Verdict,
 )
 from unhang.jobs.inspect.rank_paces import Behind, Group, JobPace, RankPace, job_pace
-from unhang.jobs.inspect.slow_gpus import OFTEN, SOMETIMES, moving, spread, throttled, working
+from unhang.jobs.inspect.slow_gpus import (
+    OFTEN,
+    SOMETIMES,
+    is_oftener,
+    moving,
+    spread,
+    throttled,
+    working,
+)
 
 # phases of suspects
 BEHIND, STARVED, THROTTLED, WORKS = "launching", "waking", "a slowdown", "computing"
@@ -67,7 +74,7 @@ def with_pace(verdict: Verdict, job: JobLook) -> Verdict:
         stands = f"no collective was launched in {pace.seconds:.0f} s, so no rank is slow: it"
         stands += " stands, or makes one long step"
         return replace(verdict, headline=f"{verdict.headline}; {stands}")
-    return _by_counts(pace) or _by_driver(pace) or _by_power(pace)
+    return _with_strangers(_by_counts(pace) or _by_driver(pace) or _by_power(pace), pace)
 
 
 def _without_counts(pace: JobPace, verdict: Verdict) -> Verdict:
@@ -87,22 +94,21 @@ def _by_counts(pace: JobPace) -> Verdict | None:
             f"ranks {fold_ranks(sorted(late))} are behind in {min(looks)} to {max(looks)} of"
             f" {pace.answered} looks: more than one, so none is named",
         )
-    for rank, row in late.items():
-        return _named_late(pace, rank, row)
-    last = max(
-        ((row.looks, rank) for group in moving(pace) for rank, row in group.ranks.items()),
-        default=(0, 0),
-    )
-    if last[0] > SOMETIMES * pace.answered:
-        one = pace.ranks.get(last[1])
-        reason, kind = _why_late(one) if one is not None else ("", "")
-        why = f"; {reason}" if kind == STARVED else ""
-        return Verdict(
-            UNKNOWN,
-            [],
-            f"rank {last[1]} is behind in {last[0]} of {pace.answered} looks, too few to name"
-            f" it{why}: look again",
-        )
+    if late:
+        return _named_late(pace, *late.popitem())
+    for group in moving(pace):
+        counts = sorted((row.looks, rank) for rank, row in group.ranks.items())
+        (next_, _), (most, rank) = [(0, 0), (0, 0), *counts][-2:]
+        if most > SOMETIMES * pace.answered and is_oftener(most, next_):
+            one = pace.ranks.get(rank)
+            reason, kind = _why_late(one) if one else ("", "")
+            why = f"; {reason}" if kind == STARVED else ""
+            return Verdict(
+                UNKNOWN,
+                [],
+                f"rank {rank} is behind in {most} of {pace.answered} looks, too few to name"
+                f" it{why}: look again",
+            )
     return None
 
 
@@ -112,8 +118,10 @@ def _late(pace: JobPace) -> dict[int, Behind]:
     found: dict[int, Behind] = {}
     groups = [group for group in moving(pace) if group.missing <= SOMETIMES * pace.answered]
     for group in groups:
-        top = max((row.looks for row in group.ranks.values()), default=0)
-        for rank, row in group.ranks.items() if top >= OFTEN * pace.answered else ():
+        unseen = [0] * (group.size - len(group.ranks))
+        looks = [row.looks for row in group.ranks.values()] + unseen
+        top, is_uneven = max(looks), is_oftener(max(looks), min(looks))
+        for rank, row in group.ranks.items() if is_uneven and top >= OFTEN * pace.answered else ():
             if 2 * row.looks > top and (rank not in found or found[rank].looks < row.looks):
                 found[rank] = row
 
@@ -211,11 +219,9 @@ def _by_power(pace: JobPace) -> Verdict:
     named, words = [], []
     for one, other in found:
         says = f"works while the others wait: {one.power_w:.0f} W against {other.power_w:.0f} W"
-        near = f"; on its GPU also {visible(', '.join(one.neighbours), 200)}, not of this job"
-        why = says + (near if one.neighbours else "")
         then = NEXT["neighbour" if one.neighbours else WORKS]
-        named.append(_suspect(one.rank, one, pace, WORKS, f"it {why}", then))
-        words.append(f"{_who(one.rank, one, pace)} {why}")
+        named.append(_suspect(one.rank, one, pace, WORKS, f"it {says}", then))
+        words.append(f"{_who(one.rank, one, pace)} {says}")
     if named:
         return Verdict(SLOW, named, "; ".join(words[:3]))
     numbers = _numbers(pace)
@@ -235,6 +241,26 @@ def _by_power(pace: JobPace) -> Verdict:
             f" {fold_ranks(sorted(unseen))[:60]} were not looked at",
         )
     return Verdict(EVEN, [], f"nobody is slow: {numbers}")
+
+
+def _with_strangers(verdict: Verdict, pace: JobPace) -> Verdict:
+    """With the processes of others on the ranks' GPUs, and what they cost."""
+    for one in pace.ranks.values():
+        if one.neighbours:
+            others = [other for other in pace.ranks.values() if other is not one]
+            costs = [
+                f"{own:.0f} {unit} against {usual:.0f} {unit}"
+                for name, unit in (("power_w", "W"), ("clock_mhz", "MHz"))
+                if (own := getattr(one, name)) and (usual := _median(others, name))
+            ]
+            near = f"on the GPU of rank {one.rank} also {visible(', '.join(one.neighbours), 200)}"
+            near += f", not of this job: {', '.join(costs) or 'its power was not read'}"
+            named = [
+                replace(own, why=f"{own.why}; {near}") if own.rank == one.rank else own
+                for own in verdict.named
+            ]
+            verdict = replace(verdict, named=named, headline=f"{verdict.headline}; {near}")
+    return verdict
 
 
 def _numbers(pace: JobPace) -> str:
@@ -264,9 +290,9 @@ def _suspect(
     then: str,
     *,
     blind: bool = False,
-) -> Named:
+) -> Suspect:
     host = one.host if one else pace.hosts.get(rank)
-    return Named(Suspect(host, rank, one.gpu if one else None, phase, why, then, blind), None)
+    return Suspect(host, rank, one.gpu if one else None, phase, why, then, blind)
 
 
 def _median(ranks: list[RankPace], name: str) -> float | None:

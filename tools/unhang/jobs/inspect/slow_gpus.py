@@ -7,6 +7,7 @@ power, moves less memory, and keeps a higher clock (measured on two H200: docs/b
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -25,10 +26,9 @@ WAITING_BUSY = 50.0  # percent: who waits in NCCL's kernel is busy
 MORE_MEMORY, LOWER_CLOCK = 1.3, 0.95
 
 
-def throttled(pace: JobPace) -> list[tuple[RankPace, float, list[str]]]:
+def throttled(pace: JobPace) -> Iterator[tuple[RankPace, float, list[str]]]:
     """(rank, the others' median clock in MHz, reasons) of GPUs whose clock lies far below that of
     like ones, with a reason that is a fault: the power cap is none."""
-    found = []
     for one in pace.ranks.values():
         reasons = [name for name in HOT if one.throttle.get(name, 0.0) >= OFTEN]
         peers = [
@@ -40,8 +40,7 @@ def throttled(pace: JobPace) -> list[tuple[RankPace, float, list[str]]]:
         if reasons and one.clock_mhz and clocks:
             usual = statistics.median(clocks)
             if one.clock_mhz < APART * usual:
-                found.append((one, usual, reasons))
-    return found
+                yield (one, usual, reasons)
 
 
 def working(pace: JobPace) -> tuple[list[tuple[RankPace, RankPace]], list[str]]:
@@ -77,7 +76,8 @@ def _not_compared(pace: JobPace, group: Group, ranks: Sequence[RankPace]) -> str
         return "ranks share a GPU"
     if len({one.card for one in ranks}) > 1:
         return "the GPUs are of unlike models"
-    if any(row.looks >= SOMETIMES * pace.answered for row in group.ranks.values()):
+    looks = [row.looks for row in group.ranks.values()]
+    if max(looks) >= SOMETIMES * pace.answered and is_oftener(max(looks), min(looks)):
         return "a rank is behind at times"
     largest = max(other.size for other in pace.groups)
     stages = (
@@ -86,6 +86,11 @@ def _not_compared(pace: JobPace, group: Group, ranks: Sequence[RankPace]) -> str
         if not other.total and other.size < largest and len(set(other.ranks) & set(group.ranks)) > 1
     )
     return "they send to each other as stages of a pipeline do" if any(stages) else ""
+
+
+def is_oftener(one: int, other: int) -> bool:
+    """Whether two counts of looks differ by more than chance: 22 and 21 of 50 are even."""
+    return one - other > 2 * math.sqrt(one + other)
 
 
 def _outliers(ranks: Sequence[RankPace]) -> Iterator[tuple[RankPace, RankPace]]:

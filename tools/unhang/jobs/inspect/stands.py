@@ -9,22 +9,22 @@ from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import (
     BACKWARD,
     CODE,
     COLLECTIVE,
     EVALUATING,
     LOADING,
+    LOCK,
     SERVING,
     STARTING,
     activities,
 )
 from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.job_look import Named, suspected
 from unhang.jobs.inspect.moves import BYTES, COMPILES
 from unhang.jobs.inspect.rank_looks import IDLE, RankLook, Worker
-from unhang.jobs.inspect.waits import is_idle, wait_words
+from unhang.jobs.inspect.waits import awaits_a_build, is_idle, wait_words
 
 BUSY_CORES = 0.2
 RESTING_CORES = 0.05  # of a process whose main thread sleeps: the threads of torch and NCCL
@@ -54,11 +54,11 @@ def busy_word(look: RankLook | None) -> str | None:
         "workers": any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children),
         "gpu": look.computes,
     }
-    row = activities()[look.doing.name]
+    row = activities()[look.activity]
     if any(signs[name] for name in row["goes_on"]):
         return row["busy"]
     # who waits for the others may have workers that still fill their queues
-    counts = BYTES if look.doing.name in WAITS else look.signs
+    counts = BYTES if look.activity in WAITS else look.signs
     return row.get("busy") or WORKING if any(sign in counts for sign in look.signs) else None
 
 
@@ -73,15 +73,13 @@ def may_work(look: RankLook | None) -> bool:
     """Whether a rank runs code of its own: work that takes long, or a loop that never ends, which
     looks the same. So does one that wakes up again and again in its own lines; a library wakes up
     for a wait too. And one to which data arrive in the background, unless it waits for others."""
-    if look is None or (look.doing and look.doing.name in WAITS):
+    if look is None or look.activity in WAITS:
         return False
     if look.arrives or look.doing is None:
         return bool(look.arrives)
-    if look.wakes and look.in_own_code and look.doing.name in (CODE, EVALUATING):
+    if look.wakes and look.in_own_code and look.activity in (CODE, EVALUATING):
         return True
-    return (
-        look.doing.name in (CODE, EVALUATING, LOADING, SERVING) and _runs(look) and not look.waited
-    )
+    return look.activity in (CODE, EVALUATING, LOADING, SERVING) and _runs(look) and not look.waited
 
 
 def _runs(look: RankLook) -> bool:
@@ -95,19 +93,15 @@ def _runs(look: RankLook) -> bool:
 def stand_of(
     rank: int | None,
     look: RankLook | None,
-    standing: Standing | None,
+    standing: Standing,
     waiting: Sequence[RankLook] = (),
-) -> Named:
+) -> Suspect:
     """The rank that others wait for, as a suspect."""
     missed = _missed(rank, standing, waiting)
     if look is None:
-        host = (
-            standing.places[rank][0]
-            if standing and rank is not None and rank in standing.places
-            else None
-        )
+        host = standing.places[rank or 0][0] if rank in standing.places else None
         then = f"look there too: unhang inspect --hosts {host}" if host else NEXT["others"]
-        return suspected(
+        return Suspect(
             host,
             rank,
             None,
@@ -116,21 +110,22 @@ def stand_of(
             then,
             blind=True,
         )
-    name = look.doing.name if look.doing else None
     why = f"it {stands_words(look)}" + (f"; {missed}" if missed else "")
-    cause = activities()[name].get("cause") if name else None
-    if name == CODE and look.wait.get("call") in DATA_CALLS:
+    cause = activities().get(look.activity, {}).get("cause")
+    if look.activity == LOCK and not awaits_a_build(look):
+        cause = None  # another lock than that of an extension's build
+    if look.activity == CODE and look.wait.get("call") in DATA_CALLS:
         cause = "slow_rank_or_io"
-    return Named(Suspect(look.host, rank, look.gpu, name or "job", why, _next(look)), cause)
+    return Suspect(look.host, rank, look.gpu, look.activity or "job", why, _next(look), cause=cause)
 
 
-def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankLook]) -> str:
+def _missed(rank: int | None, standing: Standing, waiting: Sequence[RankLook]) -> str:
     """never launched AllReduce 61, in which 7 ranks wait."""
-    if standing and rank in standing.missing:
+    if rank in standing.missing:
         return (
             "NCCL's RAS has it in no communicator: it aborted or destroyed it, or does not answer"
         )
-    for lag in standing.lags if standing and rank is not None else ():
+    for lag in standing.lags:
         if rank in lag.behind():
             count = len([one for one in lag.counts if lag.counts[one] == lag.highest])
             return (
@@ -163,7 +158,7 @@ def stands_words(look: RankLook) -> str:
             f"; {len(look.blocked)} of its threads hang in the kernel (in"
             f" {look.blocked[0].get('wchan') or 'the kernel'})"
         )
-    where = f" in {look.doing.where}" if look.doing else f" (in {look.wchan})" if look.wchan else ""
+    where = f" in {look.where}" if look.where else f" (in {look.wchan})" if look.wchan else ""
     waits = wait_words(look)
     return f"{state}{where}{f' and {waits}' if waits else ''}{below}"
 
@@ -174,7 +169,7 @@ def _next(look: RankLook) -> str:
             child["pid"] == worker.pid for child in look.children if child["state"] == "D"
         )
         return NEXT["children" if is_stuck else "worker"].format(pid=worker.pid, host=look.host)
-    words = activities()[look.doing.name]["next"] if look.doing else NEXT["spy"]
+    words = activities()[look.activity]["next"] if look.doing else NEXT["spy"]
     return str(words).format(pid=look.pid, host=look.host)
 
 
@@ -182,18 +177,18 @@ def worker_of(look: RankLook) -> Worker | None:
     """The child for which a rank waits: one that hangs in the kernel, or one that loads its
     data."""
     for child in look.children:
-        if child["state"] == "D":
+        if child["state"] == "D" or (child["is_stopped"] and look.activity == LOADING):
             return Worker(child["pid"], str(child["wchan"] or "the kernel"), "")
-    return look.worker if look.doing and look.doing.name == LOADING else None
+    return look.worker if look.activity == LOADING else None
 
 
 def place_of(look: RankLook) -> str | None:
     """The place in its code and for what it waits there; None where neither is known."""
-    known = [look.doing.where if look.doing else "", wait_words(look)]
+    known = [look.where, wait_words(look)]
     return "; ".join(filter(None, known)) or None
 
 
-def standing_row(look: RankLook, standing: Standing | None) -> dict[str, Any]:
+def standing_row(look: RankLook, standing: Standing) -> dict[str, Any]:
     """The row of a rank in the document."""
     return {
         "rank": look.rank,
@@ -202,8 +197,8 @@ def standing_row(look: RankLook, standing: Standing | None) -> dict[str, Any]:
         "pid": look.pid,
         "state": look.state,
         "cpu_cores": None if look.cpu is None else round(look.cpu, 2),
-        "activity": look.doing.name if look.doing else None,
+        "activity": look.activity or None,
         "where": place_of(look),
         "worker": None if (worker := worker_of(look)) is None else asdict(worker),
-        "launched": standing.total.get(look.rank) if standing and look.rank is not None else None,
+        "launched": standing.total.get(-1 if look.rank is None else look.rank),
     }

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.core.text import visible
-from unhang.core.verdict.suspects import Suspect
-from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Named, Verdict
+from unhang.core.verdict.suspect import Suspect
+from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
 from unhang.jobs.inspect.rank_looks import RankLook, section
-from unhang.jobs.inspect.stands import stands_words
+from unhang.jobs.inspect.stands import RESTING_CORES, stands_words
 from unhang_node.base.parse.values import as_maps
 
 CAUSE = "rank_failed"
@@ -86,17 +86,19 @@ def with_raised(verdict: Verdict, job: JobLook) -> Verdict:
         )
     ours = {one.rank for one in known}
     first = [_named(one, looks[one.rank], verdict) for one in known if one.rank is not None]
-    rest = [one for one in verdict.named if one.suspect.rank not in ours]
-    who = first[0].suspect
-    return replace(
-        verdict, named=[*first, *rest], headline=f"rank {who.rank} on {who.host}: {who.why}"
-    )
+    rest = [one for one in verdict.named if one.rank not in ours]
+    who = first[0]
+    # who is waited for, and rests after its exception, works no more: also if it was met awake
+    calm = {look.rank for look in job.looks if look.cpu is not None and look.cpu < RESTING_CORES}
+    rests = any(own.rank in ours & calm for own in verdict.named)
+    headline = f"rank {who.rank} on {who.host}: {who.why}"
+    return Verdict(HUNG if rests else verdict.state, [*first, *rest], headline)
 
 
-def _named(one: Raised, look: RankLook, verdict: Verdict) -> Named:
-    before = next((own for own in verdict.named if own.suspect.rank == one.rank), None)
-    stands = before.suspect.why if before else f"it {stands_words(look)}"
+def _named(one: Raised, look: RankLook, verdict: Verdict) -> Suspect:
+    before = next((own for own in verdict.named if own.rank == one.rank), None)
+    stands = before.why if before else f"it {stands_words(look)}"
     why = f"its log ends with {one.error}; {stands}"
-    phase = before.suspect.phase if before else "ended"
+    phase = before.phase if before else "ended"
     then = NEXT.format(path=visible(one.path, 200))
-    return Named(Suspect(look.host, look.rank, look.gpu, phase, why, then), CAUSE)
+    return Suspect(look.host, look.rank, look.gpu, phase, why, then, cause=CAUSE)

@@ -39,13 +39,13 @@ def unread_rows(job: JobLook) -> list[dict[str, Any]]:
     for document in job.documents:
         for what in MATTERS:
             for status, why in _reasons(document, what):
-                if what == "ras" and job.standing is not None:
+                if what == "ras" and job.standing.version:
                     continue
                 if (
                     what in ("nvml", "ras")
                     and status == "absent"
                     and _on_processors(document, job)
-                    and job.standing is None
+                    and not job.standing.version
                 ):
                     continue
                 row = found.setdefault(

@@ -9,17 +9,19 @@ saving) is no hang.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from unhang.core.text import counted
 from unhang.core.verdict.communicators import Standing
+from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
-from unhang.jobs.inspect.all_wait import all_in, is_quiet, some_are
+from unhang.jobs.inspect.all_wait import all_in, everybody_is, is_quiet, some_are
 from unhang.jobs.inspect.crowded import crowded
 from unhang.jobs.inspect.ends import (
     NEXT,
@@ -28,7 +30,6 @@ from unhang.jobs.inspect.ends import (
     never_came,
     never_meet,
     silent_ranks,
-    split_ranks,
     stopped_or_stuck,
 )
 from unhang.jobs.inspect.faulty_gpus import faulty_gpus, gpu_row, verb_clue
@@ -38,13 +39,19 @@ from unhang.jobs.inspect.job_look import (
     RUNNING,
     UNKNOWN,
     JobLook,
-    Named,
     Verdict,
     job_look,
-    suspected,
 )
 from unhang.jobs.inspect.moves import BYTES
-from unhang.jobs.inspect.rank_looks import ASKS, IDLE, MOVES, RankLook, host_of, section
+from unhang.jobs.inspect.rank_looks import (
+    ASKS,
+    IDLE,
+    MOVES,
+    RankLook,
+    host_of,
+    section,
+    waiting_ranks,
+)
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import (
     COMPILING,
@@ -79,8 +86,6 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     verdict = with_raised(verdict, job)
     by_looks, verdict = verdict, with_pace(verdict, job)
     pace = pace_row(job)
-    suspects = _with_clues(job, [named.suspect for named in verdict.named])
-    causes = [named.cause for named in verdict.named]
     return {
         "schema": SCHEMA,
         "state": verdict.state,
@@ -89,8 +94,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "hosts": [_host_row(document) for document in documents],
         "gpus": [gpu_row(document, one) for document in documents for one in faulty_gpus(document)],
         "suspects": [
-            {**suspect.as_dict(), "cause": cause}
-            for suspect, cause in zip(suspects, causes, strict=True)
+            {**one.as_dict(), "cause": one.cause} for one in _with_clues(job, verdict.named)
         ],
         "recorded": flights if verdict is by_looks else None,
         **({"pace": pace} if pace else {}),
@@ -103,7 +107,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _world_size(job: JobLook) -> int | None:
     named = max((look.world_size for look in job.looks if look.world_size), default=None)
-    return named or (job.standing.world_size if job.standing else None) or len(job.looks) or None
+    return named or job.standing.world_size or len(job.looks) or None
 
 
 def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,8 +129,8 @@ def _nvlink_domain(document: Mapping[str, Any]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _ras_row(standing: Standing | None) -> dict[str, Any] | None:
-    if standing is None:
+def _ras_row(standing: Standing) -> dict[str, Any] | None:
+    if not standing.version:
         return None
     lags = [
         {"op": lag.op, "highest": lag.highest, "behind": sorted(lag.behind())}
@@ -165,7 +169,7 @@ def _judge(job: JobLook) -> Verdict:
             [],
             "the job has ended, none of its processes is left; unhang diagnose LOG says why",
         )
-    ended, stuck = ended_ranks(job), stopped_or_stuck(job)
+    ended, stuck = ended_ranks(job), [*stopped_or_stuck(job)]
     words = {busy_word(look) for look in job.looks if not look.is_ended}
     if ended and not stuck and len(words) == 1 and None not in words:
         return Verdict(
@@ -175,87 +179,109 @@ def _judge(job: JobLook) -> Verdict:
         return Verdict(UNKNOWN, ended, f"{_who(ended)}, but one that is left runs Python code")
     if ended or stuck:
         return Verdict(HUNG, [*ended, *stuck], _who([*ended, *stuck]))
-    if standing and standing.moved:
-        return Verdict(RUNNING, [], _running(standing))
-    if (
-        standing
-        and (standing.missing or standing.lags)
-        and any(look.log_grew for look in job.looks)
-    ):
+    if standing.moved:
+        slow = standing.waited.roots
+        last = f"; rank {fold_ranks(slow)} comes last" if slow else ""
+        return Verdict(RUNNING, [], f"collectives were launched between the two looks{last}")
+    if (standing.missing or standing.lags) and any(look.log_grew for look in job.looks):
         return Verdict(
             RUNNING, [], "its log grew between the two looks, although RAS counts no new collective"
         )
-    if standing and standing.missing:
+    if standing.missing:
         there = [look for look in job.looks if look.rank in standing.missing and look.states]
         named = [stand_of(look.rank, look, standing) for look in there if look.doing]
         is_sure = standing.moved is False and (
             all(map(is_at_rest, there)) if named else len(there) < len(standing.missing)
         )
-        named = named or silent_ranks(job.looks, standing)
+        named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
-    if standing and standing.roots:
-        return _waited_for(job, standing)
-    if standing and standing.is_split:
-        named = split_ranks(job.looks, standing)
-        return Verdict(
-            HUNG,
-            named,
-            f"{_crossed(standing)}: " + "; ".join(one.suspect.why for one in named[:2]),
+    waiting, others = _sides(job)
+    answer = one_answer([standing.waited], _seen(job, waiting, others))
+    by_rank = {look.rank: look for look in job.looks}
+    stand = [(rank, by_rank.get(rank)) for rank in answer.roots or answer.ring]
+    if stand and {*answer.ring}.issuperset(answer.roots):
+        named = [
+            replace(one, next=NEXT["split"], cause="rank_desync_app")
+            for one in [stand_of(*one, standing) for one in stand]
+        ]
+        crossed = (
+            "two groups that share ranks are called in opposite order"
+            if len({lag.communicator for lag in standing.lags}) > 1
+            else "ranks wait for each other in different operations"
         )
-    return _by_stacks(job)
+        return Verdict(HUNG, named, f"{crossed}: {_who(named)}")
+    if stand:
+        counted_ranks = {rank for one in answer.waits for rank in one.waiting}
+        return _waited_for(job, stand, waiting, counted_ranks)
+    return _by_stacks(job, waiting, others)
 
 
-def _crossed(standing: Standing) -> str:
-    groups = {lag.communicator for lag in standing.lags}
-    return (
-        "two groups that share ranks are called in opposite order"
-        if len(groups) > 1
-        else "ranks wait for each other in different operations"
-    )
+def _sides(job: JobLook) -> tuple[list[RankLook], list[RankLook]]:
+    """(those who wait for others, those who do not), by their stacks."""
+    free = [look for look in job.looks if look.awaits_engine]
+    waiting = [look for look in job.looks if look in free or _waits(look)]
+    others = [look for look in job.looks if look.doing and look not in waiting]
+    if free and not others:  # who is back in the queue left the collective, or never entered it
+        return free, [look for look in waiting if look not in free]
+    return waiting, others
 
 
-def _who(named: Sequence[Named]) -> str:
-    first = named[0].suspect
+def _seen(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Seen:
+    """What the looks show, for one_answer()."""
+    works = [look for look in others if busy_word(look)]
+    return Seen(
+        frozenset(waiting_ranks(job.looks)), _numbers(others), _numbers(works),
+        _numbers(look for look in works if busy_word(look) == IDLE),
+        any(look.moved for look in waiting),
+    )  # fmt: skip
+
+
+def _numbers(looks: Iterable[RankLook]) -> frozenset[int]:
+    return frozenset(look.rank for look in looks if look.rank is not None)
+
+
+def _who(named: Sequence[Suspect]) -> str:
+    first = named[0]
     who = f"rank {first.rank}" if first.rank is not None else "the job"
     more = f", and {counted(len(named) - 1, 'more rank')}" if len(named) > 1 else ""
     return f"{who}{f' on {first.host}' if first.host else ''}: {first.why}{more}"
 
 
-def _running(standing: Standing) -> str:
-    slow = standing.roots
-    behind = f"; rank {fold_ranks(slow)} comes last" if slow else ""
-    return f"collectives were launched between the two looks{behind}"
-
-
-def _waited_for(job: JobLook, standing: Standing) -> Verdict:
-    """Ranks that RAS says are behind in both looks."""
-    by_rank = {look.rank: look for look in job.looks}
-    busy = [
-        (rank, word) for rank in standing.roots for word in [busy_word(by_rank.get(rank))] if word
-    ]
-    if len(busy) == len(standing.roots):
-        rank, word = busy[0]
-        look = by_rank[rank]
-        where = f" in {look.doing.where}" if look.doing else ""
-        ahead = {rank for lag in standing.lags for rank in lag.ahead()}
-        return Verdict(
-            word,
-            [],
-            f"rank {fold_ranks([one for one, _ in busy])} is {word}{where}{_and_waits(look)},"
-            f" {ranks_wait(len(ahead))} for it",
-        )
-    named = [
-        stand_of(rank, by_rank.get(rank), standing)
-        for rank in standing.roots
-        if not busy_word(by_rank.get(rank))
-    ]
-    if not any(look and (look.doing or look.waited) for look in map(by_rank.get, standing.roots)):
+def _waited_for(
+    job: JobLook,
+    stand: Sequence[tuple[int | None, RankLook | None]],
+    waiting: Sequence[RankLook],
+    counted: Collection[int] = (),
+) -> Verdict:
+    """For whom the others wait. counted: who waits, by RAS, where it is RAS that tells."""
+    busy = [(rank, look, word) for rank, look in stand if look and (word := busy_word(look))]
+    if len(busy) == len(stand):
+        _, look, word = busy[0]
+        where = f" in {look.where}" if look.where else ""
+        who = fold_ranks([rank or 0 for rank, *_ in busy])
+        waits = ranks_wait(len(counted or waiting))
+        return Verdict(word, [], f"rank {who} is {word}{where}{_and_waits(look)}, {waits} for it")
+    rest = [(rank, look) for rank, look in stand if not busy_word(look)]
+    named = [stand_of(rank, look, job.standing, waiting) for rank, look in rest]
+    known = [look for _, look in rest if look]
+    if not any(look.doing or look.waited for look in known):
         return Verdict(
             UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack tells"
         )
-    stand = [by_rank[one.suspect.rank] for one in named if one.suspect.rank in by_rank]
-    if len(stand) == len(named) and all(map(may_work, stand)):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
+    # who waits may spin: that their engine took no answer says it as well
+    if not (
+        counted
+        or is_quiet(job, waiting)
+        or all(look.engine == ASKS and look.waited for look in known)
+    ):
+        return Verdict(
+            UNKNOWN,
+            named,
+            f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer"
+            " --gap",
+        )
+    if len(known) == len(named) and all(map(may_work, known)):
+        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, known)}")
     return Verdict(HUNG, named, _who(named))
 
 
@@ -270,25 +296,24 @@ def _long_or_endless(looks: Sequence[RankLook], stand: Sequence[RankLook]) -> st
     return KERNEL if waits else LONG_OR_ENDLESS
 
 
-def _by_stacks(job: JobLook) -> Verdict:
+def _by_stacks(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Verdict:
     """RAS does not tell them apart, or did not answer."""
     came = never_meet(job) or never_came(job)
     if came:
-        return Verdict(STARTING, came, came[0].suspect.why)
+        return Verdict(STARTING, came, came[0].why)
     if any(look.engine == MOVES for look in job.looks):
         return Verdict(RUNNING, [], "their engine moved between the two looks")
     if all(busy_word(look) == IDLE and look.engine for look in job.looks):
-        who = some_are(len(job.looks), len(job.looks))
-        return Verdict(IDLE, [], f"{who} idle: no request")
-    free = [look for look in job.looks if look.awaits_engine]
-    waiting = [look for look in job.looks if look in free or _waits(look)]
-    others = [look for look in job.looks if look.doing and look not in waiting]
-    if free and not others:  # who is back in the queue left the collective, or never entered it
-        waiting, others = free, [look for look in waiting if look not in free]
+        return Verdict(IDLE, [], f"{everybody_is(job)} idle: no request")
+    free = [look for look in waiting if look.awaits_engine]
     # RAS counts no replay of a graph, nor what another library sends
-    told_apart = not job.standing or all(map(busy_word, others)) or all(map(is_at_rest, others))
+    told_apart = (
+        not job.standing.version or all(map(busy_word, others)) or all(map(is_at_rest, others))
+    )
     if waiting and others and (free or told_apart):
-        return _others_stand(job, waiting, others)
+        if any(look.moved for look in waiting):
+            return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
+        return _waited_for(job, [(look.rank, look) for look in others], waiting)
     if free and free[0].engine != ASKS:
         stands = f"is in {free[0].engine}" if free[0].engine else "could not be read"
         return Verdict(UNKNOWN, [], f"all ranks wait for their engine, which {stands}")
@@ -306,17 +331,16 @@ def _by_stacks(job: JobLook) -> Verdict:
         return Verdict(
             RUNNING,
             [],
-            f"{some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
-            " step",
+            f"{everybody_is(job)} waiting for GPUs that compute: a long step",
         )
     if moved := [look.signs[sign] for look in waiting for sign in BYTES if sign in look.signs]:
         return Verdict(RUNNING, [], f"data moves between the ranks: {moved[0]}")
     if len(waiting) == len(job.looks) and not any(look.moved for look in job.looks):
         return all_in(job, waiting)
-    in_same_place = {look.doing.where if look.doing else None for look in job.looks}
+    in_same_place = {look.where for look in job.looks}
     if (
         len(in_same_place) == 1
-        and None not in in_same_place
+        and "" not in in_same_place
         and not any(look.moved for look in job.looks)
         and all(look.spins for look in job.looks)
     ):
@@ -327,7 +351,7 @@ def _by_stacks(job: JobLook) -> Verdict:
         return Verdict(RUNNING, [], "its log grew between the two looks")
     if moved := [words for look in job.looks for words in look.signs.values()]:
         return Verdict(RUNNING, [], moved[0])
-    if job.standing and not any(look.doing for look in job.looks):
+    if job.standing.version and not any(look.doing for look in job.looks):
         return Verdict(
             UNKNOWN,
             [],
@@ -352,37 +376,7 @@ def _and_waits(look: RankLook) -> str:
 def _waits(look: RankLook) -> bool:
     """Whether a rank waits for others: in a collective, or asleep in the backward pass, which
     awaits the gradients of all."""
-    return look.doing is not None and (
-        look.doing.name in (COLLECTIVE, STARTING) or (look.doing.name == BACKWARD and look.waited)
-    )
-
-
-def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Verdict:
-    busy = [(look, word) for look in others for word in [busy_word(look)] if word]
-    if any(look.moved for look in waiting):
-        return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
-    if len(busy) == len(others):
-        look, word = busy[0]
-        where = f" in {look.doing.where}" if look.doing else ""
-        return Verdict(
-            word,
-            [],
-            f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where}"
-            f"{_and_waits(look)}, {ranks_wait(len(waiting))} for it",
-        )
-    stand = [look for look in others if not busy_word(look)]
-    named = [stand_of(look.rank, look, None, waiting) for look in stand]
-    # who waits may spin: that their engine took no answer says it as well
-    if not (is_quiet(job, waiting) or all(look.engine == ASKS and look.waited for look in stand)):
-        return Verdict(
-            UNKNOWN,
-            named,
-            f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer"
-            " --gap",
-        )
-    if all(may_work(look) for look in stand):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
-    return Verdict(HUNG, named, _who(named))
+    return look.activity in (COLLECTIVE, STARTING) or (look.activity == BACKWARD and look.waited)
 
 
 def _by_proc(job: JobLook) -> Verdict:
@@ -400,7 +394,7 @@ def _by_proc(job: JobLook) -> Verdict:
         return Verdict(
             UNKNOWN,
             [
-                suspected(
+                Suspect(
                     look.host,
                     look.rank,
                     look.gpu,

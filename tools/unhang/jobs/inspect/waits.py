@@ -23,7 +23,7 @@ _POLLS = ("epoll", "poll", "select")
 def wait_words(look: RankLook) -> str:
     """flock on /data/x.lock, which process 12 (python3, state S) holds; "" where nothing is known,
     and for a rank that waits for the others."""
-    if look.doing and look.doing.name in (COLLECTIVE, STARTING, BACKWARD):
+    if look.activity in (COLLECTIVE, STARTING, BACKWARD):
         return ""
     wait = look.wait
     call = str(wait.get("call") or "")
@@ -31,9 +31,11 @@ def wait_words(look: RankLook) -> str:
         return f"waits for {_child(wait.get('child'), look.children)}"
     if call in ("flock", "lock"):
         return f"waits in {call} for {_lock(wait)}"
-    if look.doing and look.doing.name == LOCK and look.locks:
+    if awaits_a_build(look) and look.locks:
         return f"waits for the lock {' or '.join(look.locks[:2])}"
     target = str(wait.get("target") or "")
+    if call == "polls":
+        return f"has open {_lock(wait)}"
     peers = [
         str(row.get("remote"))
         for row in as_maps(wait.get("sockets"))
@@ -47,6 +49,11 @@ def wait_words(look: RankLook) -> str:
     if call in _BY_DESCRIPTOR and target:
         return f"waits in {call} {_what(target, peers)}"
     return f"waits in {call} for {', '.join(peers[:2])}" if call in _POLLS and peers else ""
+
+
+def awaits_a_build(look: RankLook) -> bool:
+    """Whether it is in torch's baton, until the lock file of an extension's build is gone."""
+    return look.activity == LOCK and "baton" in look.innermost
 
 
 def is_idle(look: RankLook) -> bool:
@@ -64,7 +71,7 @@ def is_idle(look: RankLook) -> bool:
         return bool(ports) and all(_port(row.get("local")) in ports for row in sockets)
     if call in _BY_DESCRIPTOR or call in ("wait", "flock", "lock"):
         return False
-    return bool(look.doing and look.doing.name == SERVING) or (
+    return look.activity == SERVING or (
         look.serves and look.innermost.endswith("(threading.py)") and look.awaits_a_queue
     )
 

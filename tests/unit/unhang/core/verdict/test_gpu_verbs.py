@@ -7,7 +7,7 @@ import pytest
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.gpu_verbs import AGAIN_S, TABLES, VERBS, gpu_verbs, verb_of_xid
-from unhang_node.base.nvml.devices import RECOVERY_ACTIONS
+from unhang_node.base.nvml.gpu_fields import RECOVERY_ACTIONS
 
 T = {name: table(name) for name in TABLES}
 AT, UUID = "0000:1a:00.0", "GPU-5"

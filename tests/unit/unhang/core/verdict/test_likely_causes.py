@@ -10,7 +10,7 @@ from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.counter_rates import Rise
 from unhang.core.verdict.likely_causes import clues_of, where_of, with_likely
 from unhang.core.verdict.streams import Stream
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.verdict.suspect import Suspect
 from unhang.smoke.result import judge
 
 STACK = """Thread 0x00007f5385b106c0 (most recent call first):

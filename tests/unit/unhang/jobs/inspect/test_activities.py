@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from unhang.core.catalogue.reading import collect_tables, read_file
+from unhang.core.verdict.communicators import Standing
 from unhang.jobs import activities as module
 from unhang.jobs.activities import activities
 from unhang.jobs.inspect.rank_looks import rank_looks
@@ -79,9 +80,9 @@ def test_a_rank_that_goes_on_gives_the_job_its_state_and_nobody_is_suspected(nam
 )
 def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(name, scene):
     look = replace(last_rank(scene), worker=None)
-    named = stand_of(1, look, None)
+    named = stand_of(1, look, Standing())
     assert busy_word(look) is None
-    assert (named.cause, named.suspect.next) == (
+    assert (named.cause, named.next) == (
         ROWS[name].get("cause"),
         ROWS[name]["next"].format(pid=look.pid, host=look.host),
     )
@@ -91,11 +92,11 @@ def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(na
 def test_worker_for_which_a_rank_waits_is_named_with_its_pid_and_item(item):
     recorded = last_rank("loader")
     look = replace(recorded, worker=replace(recorded.worker, item=item))
-    named, row = stand_of(1, look, None), standing_row(look, None)
+    named, row = stand_of(1, look, Standing()), standing_row(look, Standing())
     assert row["worker"] == {
         "pid": 3089, "where": "read_from_dead_server (inspect_job.py:34)", "item": item,
     }  # fmt: skip
-    assert look.pid != 3089 and "its worker 3089" in named.suspect.next
+    assert look.pid != 3089 and "its worker 3089" in named.next
     shown = "pid 3089" + (f", at {item}" if item else "")
     assert f"a worker stands in read_from_dead_server (inspect_job.py:34), {shown}" in (
         stands_words(look)
@@ -110,8 +111,8 @@ def test_a_process_of_which_nothing_was_read_has_no_state():
 def test_child_that_hangs_in_the_kernel_is_the_one_to_look_at():
     stuck = {"pid": 4711, "state": "D", "wchan": "nfs_wait", "took_s": 0.0, "is_new": False}
     look = replace(last_rank("loader"), children=(stuck,))
-    assert "/proc/4711/stack" in stand_of(1, look, None).suspect.next
-    assert standing_row(look, None)["worker"]["pid"] == 4711
+    assert "/proc/4711/stack" in stand_of(1, look, Standing()).next
+    assert standing_row(look, Standing())["worker"]["pid"] == 4711
 
 
 TABLE = Path(module.__file__).parent / "catalogue/tables/job_activities.yml"

@@ -108,10 +108,9 @@ def test_a_kernel_that_does_not_end_is_not_called_python_code():
     assert [suspect["rank"] for suspect in found["suspects"]] == [1]
 
 
-def test_who_went_another_way_is_named_and_not_the_root_of_a_broadcast():
-    """Its operation is the others' next one: by operations alone the root is the odd one."""
-    document = look("differ", "two_gpus/evidence")
-    document["sections"].pop("ras")
+def of_three(scene: str, ways: dict[int, list[str]]) -> dict:
+    """A job of two with a third rank, all asleep in these frames."""
+    document = look(scene, "two_gpus/evidence")
     stacks, proc = document["sections"]["stacks"], document["sections"]["proc"]
     first = document["ranks"][0]["pid"]
     third = {**document["ranks"][0], "rank": 2, "pid": 99, "own_pid": 99}
@@ -120,16 +119,26 @@ def test_who_went_another_way_is_named_and_not_the_root_of_a_broadcast():
         rows.append({**next(row for row in rows if row["pid"] == first), "pid": 99})
         for row in rows:
             row.update(state="S", switches=5, cpu_s=1.0)
-    torch = "/site-packages/torch/distributed/distributed_c10d.py:3"
-    ways = {0: ("broadcast", "train (/app/a.py:5)", 40), 1: ("all_reduce", "odd (/app/a.py:3)", 39),
-            2: ("all_reduce", "train (/app/a.py:7)", 40)}  # fmt: skip
     for row in document["ranks"]:
-        function, own, line = ways[row["rank"]]
-        frames = [f"{function} ({torch})", own, f"main (/app/a.py:{line})"]
         for dumps in (stacks["processes"], stacks["processes_2"]):
             for dump in dumps:
                 if dump["pid"] == row["pid"]:
-                    dump["threads"] = [{"frames": frames}]
+                    dump["threads"] = [{"frames": ways[row["rank"]]}]
+    return document
+
+
+TORCH = "/site-packages/torch/distributed/distributed_c10d.py:3"
+
+
+def test_who_went_another_way_is_named_and_not_the_root_of_a_broadcast():
+    """Its operation is the others' next one: by operations alone the root is the odd one."""
+    ways = {0: ("broadcast", "train (/app/a.py:5)", 40), 1: ("all_reduce", "odd (/app/a.py:3)", 39),
+            2: ("all_reduce", "train (/app/a.py:7)", 40)}  # fmt: skip
+    document = of_three("differ", {
+        rank: [f"{function} ({TORCH})", own, f"main (/app/a.py:{line})"]
+        for rank, (function, own, line) in ways.items()
+    })  # fmt: skip
+    document["sections"].pop("ras")
     found = inspection_of([document])
     assert (found["state"], [one["rank"] for one in found["suspects"]]) == ("hung", [1])
     assert found["headline"] == (
@@ -146,3 +155,18 @@ def test_ranks_that_never_met_are_not_sent_to_their_links_or_their_calls():
     assert (found["state"], suspect["phase"]) == ("starting", "starting")
     assert suspect["why"].startswith("all 2 ranks wait in _env_rendezvous_handler")
     assert "one MASTER_ADDR and MASTER_PORT" in suspect["next"]
+
+
+def test_a_rank_that_ras_counts_behind_while_it_waits_for_others_is_not_the_one():
+    waits, sleeps = [f"barrier ({TORCH})", "train (/app/a.py:5)"], ["train (/app/a.py:9)"]
+    document = of_three("never", {0: waits, 1: sleeps, 2: waits})
+    for answer in document["sections"]["ras"]["looks"]:
+        [row] = answer["communicators"]
+        row["members"].append([2, "127.0.0.1", 99, 2])
+        row["counts"][1]["ranks"].append(2)  # behind, as rank 1 is
+        row["size"] = 3
+    found = inspection_of([document])
+    assert (found["state"], [one["rank"] for one in found["suspects"]]) == ("hung", [1])
+    moved = document["sections"]["stacks"]["processes_2"]
+    moved[0]["threads"] = [{"frames": [waits[0], "train (/app/a.py:6)"]}]  # it left its wait
+    assert (inspection_of([document])["state"], found["world_size"]) == ("running", 3)

@@ -125,11 +125,13 @@ TRACEBACK = (
 )
 
 
-@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
+@pytest.mark.parametrize(("prefix", "woke"), [("", 0), ("[rank1]: ", 3)])
 def test_a_traceback_at_the_end_of_a_ranks_log_comes_before_where_it_stands(
-    prefix, tmp_path, capsys
+    prefix, woke, tmp_path, capsys
 ):
+    """Also where the rank sleeps again and again, which by itself may be work."""
     document = with_log(look("never"), 1, *(prefix + line for line in TRACEBACK))
+    document["sections"]["proc"]["ranks_2"][1]["switches"] += woke
     said = inspection_of([document])
     [suspect] = said["suspects"]
     assert said["state"] == "hung" and suspect["cause"] == "rank_failed"

@@ -33,7 +33,7 @@ WHOLE = {
     "stopped": ("hung", 1, "its process is stopped (state T)", None),
     "inflight": ("hung", 1, "its process is stopped (state T)", None),
     "killed": ("hung", 1, "its process is gone, and RAS misses it", "rank_failed"),
-    "differ": ("hung", 1, "rank 1 waits in AllGather 1", "rank_desync_app"),
+    "differ": ("hung", 1, "ranks wait for each other in different operations", "rank_desync_app"),
     "path": ("hung", None, "none left it between the looks", None),
     "init": ("starting", 1, "rank 1 of 2 is not there", None),
     # RAS counts no replay of a CUDA graph
@@ -201,6 +201,16 @@ def test_ranks_that_save_after_another_ended_are_not_called_hung():
     found = inspection_of([saving])
     assert (found["state"], found["suspects"]) == ("saving", [])
     assert "rank 0 is gone, but the ranks that are left are saving" in found["headline"]
+
+
+def test_a_worker_of_a_loader_that_is_stopped_is_named_with_what_lets_it_go_on():
+    document = look("loader", "RAS-and-stacks")
+    proc = document["sections"]["proc"]
+    for child in (proc[name][1]["children"][-1] for name in ("ranks_1", "ranks_2")):
+        child["state"] = "T"
+    first, *_ = inspection_of([document])["suspects"]
+    assert (first["rank"], first["phase"]) == (1, "loading")
+    assert f"kill -CONT {child['pid']} on vm" in first["next"]
 
 
 def test_a_rank_that_polls_sleeps_also_if_it_was_met_awake():

@@ -28,7 +28,7 @@ TRIAL = [
     ("loader, each 20", (0, 50), (251, 254), (1980, 1980), (100, 12), (3, 3), 0.03, "behind"),
     ("now and then, each 20", (0, 47), (219, 220), (1980, 1980), (100, 0), (0, 0), 0.09, "behind"),
     ("cpu, each 20", (0, 8), (690, 691), (1530, 1485), (100, 100), (20, 20), 0.2, "even"),
-    ("neighbour, each 20", (0, 0), (456, 692), (1980, 1545), (100, 100), (9, 21), 1.0, "works"),
+    ("processors of others, each step", (21, 22), (690, 691), (1510, 1500), (99, 99), (20, 20), 1.0, "even"),
     ("more work, each 20", (0, 1), (428, 693), (1980, 1455), (100, 100), (8, 19), 1.0, "works"),
 ]  # fmt: skip
 
@@ -184,10 +184,11 @@ def test_power_alone_names_nobody(others):
 
 
 def test_another_process_on_the_gpu_is_named():
-    evidence = document(power=(453, 692), clock=(1980, 1552), memory=(10, 21))
+    evidence = document((22, 21), power=(385, 690), clock=(1980, 1710), memory=(10, 21))
     pace_of(evidence)["gpus"][1]["processes"].append([999, None, "other\x1b[31m"])
     found = inspection_of([evidence])
-    assert "on its GPU also process 999 (other" in found["headline"]
+    assert "on the GPU of rank 1 also process 999 (other" in found["headline"]
+    assert "690 W against 385 W, 1710 MHz against 1980 MHz" in found["suspects"][0]["why"]
     assert "\x1b" not in render_inspection(found, verbose=True)
     assert found["suspects"][0]["next"].startswith("end that process")
 

@@ -21,7 +21,7 @@ from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import end_of, nodes_of, slurm_documents
 from unhang.jobs.watch import of_slurm
 from unhang.jobs.watch.of_slurm import cancel, slurm_samples
-from unhang_node.job.command import add_look_options, chosen_look_options
+from unhang_node.job.look_options import add_look_options, chosen_look_options
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 SECRET = "hf_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z"
