@@ -43,14 +43,13 @@ class Ballot:
     lacking: list[tuple[str, Judged]] = field(default_factory=list)
     skipped: int = 0
 
-    def ranked(self) -> list[tuple[Any, list[str]]]:
+    def ranked(self, tables: Mapping[str, Any] = {}) -> list[tuple[Any, list[str]]]:
         """(value, hosts), most frequent first."""
         rows = list(self.values.values())
         rows = sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
         if self.item is None:
             return rows
-        normal = self.item.get("normal")
-        return far_apart(rows, normal) if normal else _without_gaps(rows)
+        return far_apart(rows, self.item, tables) if self.item["unit"] else _without_gaps(rows)
 
     def majority(self) -> tuple[Any, list[str]] | None:
         """The value that more than half of the nodes with a value have, or None."""
@@ -192,7 +191,7 @@ def judge_group(
     same_as: str | None = None,
 ) -> GroupJudged:
     """Group scope: whether the nodes of one peer group agree. Skip with fewer than two values."""
-    ranked = ballot.ranked()
+    ranked = ballot.ranked(catalogue.tables)
     if sum(len(hosts) for _, hosts in ranked) < 2:
         return GroupJudged("skip", ballot.group)
     each_own = rule.row.get("each_own", False)

@@ -1,23 +1,28 @@
-"""Things of a node that should be alike, as the catalogue's table `like_things` names them: which
-of them differs from the others of its node (`unlike`), and what a node has to compare with its
-group (`parts`). Values in, values out."""
+"""Things of a node that should be alike: which of them differs from the others of its node
+(`unlike`), and what a node has to compare with its group (`parts`). The table `like_things` names
+the things; all their numbers are compared but those that the schema excludes with a reason. Values
+in, values out."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from unhang.audit.rules import rising_counters
+from unhang.audit.rules.distances import distances, median
 from unhang.audit.rules.values import Fact, Unknown
 from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape, fact_shapes
 
 TABLE = "like_things"
+UNITS = "like_units"
+EVERY = "*"  # stands for every number of a thing that no other row of its list names
 NONE = "none"
 COUNT = "count"  # a field that stands for the number of things with one slot
 MOST_PARTS = 512
+BUSY_PERCENT, IDLE_MIB = 80, 1024  # of a GPU at work, and of one without a job
 SEVERITY = Shape("text", values=("error", "warning", "info"))
 UNLIKE = Shape(
     "object",
@@ -32,13 +37,13 @@ PART = Shape(
     "object",
     {
         "things": TEXT, "field": TEXT, "value": TEXT, "severity": SEVERITY, "check": TEXT,
-        "normal": Shape("map", item=NUMBER),
+        "normal": Shape("map", item=NUMBER), "unit": TEXT,
     },
 )  # fmt: skip
 """value: `name=value, name=value` of all things of a row; severity: of the row, or what it has for
 a thing at half of its like; check: what to look at besides a setting, "" for nothing; normal: of
-counters, how often each may rise in an hour, {} where values should be equal."""
-AN_HOUR = "an hour"  # the field of counters
+counters, how often each may rise in an hour; unit: of numbers, "" where values should be equal."""
+AN_HOUR, HOUR = "an hour", "hour"  # the field of counters, and their unit
 
 Path = tuple[str, ...]
 
@@ -77,16 +82,43 @@ class Thing:
 def reads_of(tables: Mapping[str, Any], column: str) -> frozenset[Path]:
     """The paths of all facts that the rows look at that have this column, `within` or `peers`."""
     rows = tables.get(TABLE, {}).values()
-    return frozenset(path for row in rows if row.get(column) for path in _reads(row))
+    return frozenset(path for row in rows if row.get(column) for path in _reads(row, tables))
 
 
-def _reads(row: Mapping[str, Any]) -> Iterator[Path]:
+def fields_of(row: Mapping[str, Any], tables: Mapping[str, Any]) -> list[str]:
+    """What is compared of the things of a row."""
+    if EVERY not in row["fields"]:
+        return list(row["fields"])
+    beside = [one for one in tables[TABLE].values() if one["list"] == row["list"]]
+    named = {name for one in beside for name in one["fields"]} | set(row["but"])
+    shape = _shape_at((*row["list"].split("."), "*"))
+    return [name for name in _numbers(shape) if name not in named]
+
+
+def _numbers(shape: Shape, above: str = "") -> Iterator[str]:
+    """The numbers of a thing that are more or less than those of its like."""
+    for name, one in shape.fields.items():
+        if one.kind == "object":
+            yield from _numbers(one, f"{above}{name}.")
+        elif one.kind == "number" and not (one.identity or one.counter or one.not_compared):
+            yield above + name
+
+
+def unit_of(field: str, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
+    """The unit in which a number is compared, "" for a field whose values should be equal."""
+    if EVERY not in row["fields"]:
+        return ""
+    unit = field.rpartition("_")[2]
+    return unit if unit in tables[UNITS] else "number"
+
+
+def _reads(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[Path]:
     if row["counters"]:
         yield from rising_counters.READS
     inner = (*row["list"].split("."), "*")
     yield (*inner[:-1],)
     names = [row["slot"], *row["like"], *(one.partition("=")[0] for one in row["only"])]
-    for name in [*names, *row["fields"], "pci_address"]:
+    for name in [*names, *fields_of(row, tables), "pci_address"]:
         if name in _WORKED_OUT:
             yield from ((*inner, *path) for path in _WORKED_OUT[name][0])
         else:
@@ -116,7 +148,7 @@ def unlike(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]
         if row["within"]:
             things, missing = _things(sections, row, tables, why_null)
             found += missing
-            for field in row["fields"]:
+            for field in fields_of(row, tables):
                 for alike in _sorts(things or [], row["like"], tables):
                     found += _odd_ones(alike, row, field, tables, why_null)
     return found
@@ -135,14 +167,20 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
         found += missing
         if missing or things is None:
             continue
-        for field in row["fields"]:
+        for field in fields_of(row, tables):
             values = sorted(_named_values(things, row, field, tables, why_null))[:MOST_PARTS]
-            value = {
-                "things": row["things"], "field": field, "value": ", ".join(values) or NONE,
-                "severity": row["peers"], "check": row["check"], "normal": {},
-            }  # fmt: skip
-            found.append(Fact(value, PART, f"{row['things']}: {field}"))
+            unit = unit_of(field, row, tables)
+            if values or not unit:
+                found.append(_part(row, field, ", ".join(values) or NONE, unit=unit))
     return found
+
+
+def _part(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:
+    part = {
+        "things": row["things"], "field": field, "value": value, "severity": row["peers"],
+        "check": row["check"], "normal": {}, "unit": "",
+    }  # fmt: skip
+    return Fact({**part, **more}, PART, f"{row['things']}: {field}")
 
 
 def _counted_part(
@@ -154,12 +192,8 @@ def _counted_part(
     rose = rising_counters.hourly(sections, normal, why_null)
     if not isinstance(rose, dict):
         return [] if rose is None else [rose]
-    value = {
-        "things": row["things"], "field": AN_HOUR, "severity": row["peers"],
-        "value": ", ".join(f"{name}={count}" for name, count in sorted(rose.items())) or NONE,
-        "check": row["check"], "normal": normal,
-    }  # fmt: skip
-    return [Fact(value, PART, f"{row['things']}: {AN_HOUR}")]
+    value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items())) or NONE
+    return [_part(row, AN_HOUR, value, normal=normal, unit=HOUR)]
 
 
 def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
@@ -173,7 +207,7 @@ def _named_values(
     things: list[Thing], row: Mapping[str, Any], field: str, tables: Mapping[str, Any],
     why_null: Any,
 ) -> list[str]:  # fmt: skip
-    names = [str(one.given(row["slot"], tables).value) for one in things]
+    names = [_name(one, row, tables) for one in things]
     if field == COUNT:
         return [f"{number} x {name}" for name, number in Counter(names).items()]
     given = [one.given(field, tables) for one in things]
@@ -239,20 +273,46 @@ def _odd_ones(
     given = [(one, *one.given(field, tables)) for one in alike] if len(alike) > 1 else []
     lacking = [why_null(path) for _, value, path in given if value is None and path]
     known = [one for one in given if one[1] is not None]
-    usual = _usual([value for _, value, _ in known], row)
-    odd = [one for one in known if usual is not None and _is_odd(one[1], usual, row)]
-    found: list[Any] = [one for one in lacking if one.kind == "unread"][:1]
-    for thing, value, path in odd:
+    unit = unit_of(field, row, tables)
+    found: list[Any] = [one for one in lacking if one.kind == "unread" and not unit][:1]
+    usual, odd = _odd([value for _, value, _ in known], row, unit, tables)
+    for place, severity in odd.items():
+        thing, value, path = known[place]
         facts = {
             "things": row["things"], "field": field, "value": value, "usual": usual,
             "name": _name(thing, row, tables),
             "pci_address": thing.given("pci_address", tables).value,
-            "others": sum(other == usual for _, other, _ in known),
-            "severity": row["half"] if is_half(value, usual, row) else row["severity"],
-            "check": row["check"],
+            "others": len(known) - len(odd), "severity": severity, "check": row["check"],
         }  # fmt: skip
         found.append(Fact(facts, UNLIKE, path))
     return found
+
+
+def _odd(
+    values: Sequence[Any], row: Mapping[str, Any], unit: str, tables: Mapping[str, Any]
+) -> tuple[Any, dict[int, str]]:
+    """What is usual, and the severity of each value that is not, by its place."""
+    if unit:
+        far = distances(values, *limits_of(unit, tables)) if values else []
+        odd = {place: weight_of(times, row["severity"]) for place, times in enumerate(far) if times}
+        return (round(median(values), 1) if odd else None), odd
+    usual = _usual(list(values), row)
+    return usual, {
+        place: row["half"] if is_half(value, usual, row) else row["severity"]
+        for place, value in enumerate(values)
+        if usual is not None and _is_odd(value, usual, row)
+    }
+
+
+def limits_of(unit: str, tables: Mapping[str, Any]) -> tuple[float, float, str]:
+    """What `distances` takes."""
+    row = tables[UNITS][unit]
+    return row["least"], row["share"], row["worse"]
+
+
+def weight_of(times: float, severity: str) -> str:
+    """A modest distance is a remark."""
+    return severity if times >= 2 else "info"
 
 
 def _name(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
@@ -318,8 +378,29 @@ def _subnet(port: Any, tables: Mapping[str, Any]) -> Any:
     return ":".join(gid.split(":")[:4]) if gid else None
 
 
+def _work(gpu: Any, tables: Mapping[str, Any]) -> Any:
+    """idle or busy; None between the two, and for a GPU that is cut into parts."""
+    is_cut = gpu.mig is not None and gpu.mig.enabled
+    if gpu.error or is_cut or gpu.utilization_percent is None:
+        return None
+    if gpu.utilization_percent >= BUSY_PERCENT:
+        return "busy"
+    is_free = not gpu.processes and (gpu.memory_used_mib or 0) < IDLE_MIB
+    return "idle" if is_free and gpu.utilization_percent < 5 else None
+
+
 _GIDS = tuple(("gids", "*", name) for name in ("index", "gid", "type"))
 _WORKED_OUT: dict[str, tuple[tuple[Path, ...], Any]] = {
+    "work": (
+        (
+            ("utilization_percent",),
+            ("memory_used_mib",),
+            ("processes",),
+            ("error",),
+            ("mig", "enabled"),
+        ),
+        _work,
+    ),
     "board_line": ((("model",), ("error",)), _board("line")),
     "board_form": ((("model",), ("error",)), _board("form")),
     "roce_index": (_GIDS, _roce_index),
