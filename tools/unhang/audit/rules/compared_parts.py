@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.audit.rules.distances import distances, median
-from unhang.audit.rules.like_things import NONE, TABLE, is_half, limits_of, weight_of
+from unhang.audit.rules.like_things import NONE, TABLE, UNREAD, is_half, limits_of, weight_of
 
 MOST_NAMES = 16
 
 
-def differing_names(one: str, other: str) -> set[str]:
+def differing_names(one: str, other: str, together: bool = False) -> set[str]:
     """The things that two values of PART have in common and that differ. Values of which one has no
-    thing at all differ as a whole, and so do numbers."""
+    thing at all differ as a whole, and so do numbers. together: also what only one of them has."""
     if one == other:
         return set()
     ours, theirs = _by_name(one), _by_name(other)
+    if together:
+        pairs = {name: {ours.get(name), theirs.get(name)} for name in ours.keys() | theirs.keys()}
+        return {name for name, pair in pairs.items() if len(pair) > 1 and UNREAD not in pair}
     if NONE in (one, other) or not all("=" in text for text in (one, other)):
         return {"", "-"}
     return {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
@@ -71,17 +74,18 @@ def _named(rates: Mapping[str, float]) -> str:
 
 
 def things_that_differ(
-    field: str, majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
-) -> dict[str, str]:
+    part: Mapping[str, Any], majority: tuple[Any, list[str]] | None,
+    outliers: Sequence[tuple[str, Any]],
+) -> dict[str, str]:  # fmt: skip
     """The field, and the names of the things that differ on the outliers, `mlx5_3, mlx5_4`, unless
     they have none or are too many."""
     names = {
         name
         for _, value in outliers
-        for name in (differing_names(majority[0], value) if majority else ("",))
+        for name in (differing_names(majority[0], value, part["together"]) if majority else ("",))
     }
     is_named = names and "" not in names and len(names) <= MOST_NAMES
-    return ({"name": ", ".join(sorted(names))} if is_named else {}) | {"field": field}
+    return ({"name": ", ".join(sorted(names))} if is_named else {}) | {"field": part["field"]}
 
 
 def weighed(
@@ -117,18 +121,19 @@ def shown_parts(part: Mapping[str, Any], values: list[str]) -> list[str]:
     """Each value for people: what differs from the first one, as `bond0 mtu=9000`; of the first
     one, what any other differs in. Values without names stay as they are."""
     first, *others = values
-    names = [differing_names(first, other) for other in others]
+    together = part["together"]
+    names = [differing_names(first, other, together) for other in others]
     shown = [set().union(*names), *names]
+    known = [_by_name(text) for text in values]
+    form = "{0} {1} {2}" if part["normal"] else "{0}={1}" if together else "{0} {2}={1}"
     return [
         ", ".join(
-            f"{name} {value} {part['field']}"
-            if part["normal"]
-            else f"{name} {part['field']}={value}"
-            for name, value in _by_name(text).items()
-            if name in differing
+            form.format(name, value, part["field"])
+            for name, value in {**own, **dict.fromkeys(differing - own.keys(), NONE)}.items()
+            if name in differing and (together or name in own)
         )
         or text
-        for text, differing in zip(values, shown, strict=True)
+        for text, own, differing in zip(values, known, shown, strict=True)
     ]
 
 

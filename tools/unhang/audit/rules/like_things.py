@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 from unhang.audit.rules import rising_counters
 from unhang.audit.rules.distances import distances, median
+from unhang.audit.rules.functions import names_chosen
 from unhang.audit.rules.values import Fact, Unknown
-from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape, fact_shapes
+from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes
 
 TABLE = "like_things"
 UNITS = "like_units"
 EVERY = "*"  # stands for every number of a thing that no other row of its list names
-NONE = "none"
+NONE, UNREAD = "none", "not read"
+_WORDS = {"True": "yes", "False": "no", "": NONE}
 COUNT = "count"  # a field that stands for the number of things with one slot
 MOST_PARTS = 512
 BUSY_PERCENT, IDLE_MIB = 80, 1024  # of a GPU at work, and of one without a job
@@ -37,12 +39,20 @@ PART = Shape(
     "object",
     {
         "things": TEXT, "field": TEXT, "value": TEXT, "severity": SEVERITY, "check": TEXT,
-        "normal": Shape("map", item=NUMBER), "unit": TEXT,
+        "normal": Shape("map", item=NUMBER), "unit": TEXT, "together": FLAG,
+        "reads": Shape("list", item=TEXT),
     },
 )  # fmt: skip
 """value: `name=value, name=value` of all things of a row; severity: of the row, or what it has for
 a thing at half of its like; check: what to look at besides a setting, "" for nothing; normal: of
-counters, how often each may rise in an hour; unit: of numbers, "" where values should be equal."""
+counters, how often each may rise in an hour; unit: of numbers, "" where values should be equal;
+together: the names are of fields, and one that a node lacks differs; reads: the facts compared."""
+CARDS = "NCCL_IB_HCA"  # names differ by design, their number does not
+FILES = ("nccl_conf", "user_nccl_conf", "environment", "profile", "systemd", "slurm")
+SETTINGS = frozenset(
+    {("nccl", "settings", "*", name) for name in ("name", "value", "source")}
+    | {("network", "rdma", "*", "name")}
+)
 AN_HOUR, HOUR = "an hour", "hour"  # the field of counters, and their unit
 
 Path = tuple[str, ...]
@@ -91,7 +101,8 @@ def fields_of(row: Mapping[str, Any], tables: Mapping[str, Any]) -> list[str]:
         return list(row["fields"])
     beside = [one for one in tables[TABLE].values() if one["list"] == row["list"]]
     named = {name for one in beside for name in one["fields"]} | set(row["but"])
-    shape = _shape_at((*row["list"].split("."), "*"))
+    shape = _shape_at(tuple(row["list"].split(".")))
+    shape = shape.item or shape
     return [name for name in _numbers(shape) if name not in named]
 
 
@@ -115,8 +126,9 @@ def unit_of(field: str, row: Mapping[str, Any], tables: Mapping[str, Any]) -> st
 def _reads(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[Path]:
     if row["counters"]:
         yield from rising_counters.READS
-    inner = (*row["list"].split("."), "*")
-    yield (*inner[:-1],)
+    outer = tuple(row["list"].split("."))
+    inner = (*outer, "*") if _shape_at(outer).item is not None else outer
+    yield outer
     names = [row["slot"], *row["like"], *(one.partition("=")[0] for one in row["only"])]
     for name in [*names, *fields_of(row, tables), "pci_address"]:
         if name in _WORKED_OUT:
@@ -128,7 +140,7 @@ def _reads(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[Path]:
 def _path_of(inner: Path, names: Path) -> Iterator[Path]:
     """Where a field is: in the thing, else in what holds it; nowhere for one that is counted."""
     for end in range(len(inner), 0, -1):
-        if inner[end - 1] == "*" and names[0] in _shape_at(inner[:end]).fields:
+        if names[0] in _shape_at(inner[:end]).fields:
             yield (*inner[:end], *names)
             return
 
@@ -167,18 +179,56 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
         found += missing
         if missing or things is None:
             continue
-        for field in fields_of(row, tables):
-            values = sorted(_named_values(things, row, field, tables, why_null))[:MOST_PARTS]
+        fields = fields_of(row, tables)
+        for names in [fields] if row["together"] else [[field] for field in fields]:
+            values = sorted(
+                value
+                for name in names
+                for value in _named_values(things, row, name, tables, why_null)
+            )[:MOST_PARTS]
+            field = row["things"] if row["together"] else names[0]
             unit = unit_of(field, row, tables)
+            reads = [
+                ".".join(path) for path in _reads({**row, "like": names, "fields": []}, tables)
+            ]
             if values or not unit:
-                found.append(_part(row, field, ", ".join(values) or NONE, unit=unit))
+                value = ", ".join(values) or NONE
+                found.append(_part(row, field, value, unit=unit, reads=reads))
     return found
+
+
+def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
+    """What a node's files set for NCCL and torch, a Fact of the shape PART for each severity."""
+    variables = tables["nccl_variables"]
+    rows = getattr(sections.nccl, "settings", None)
+    if rows is None:
+        return [why_null("nccl.settings")] if sections.nccl is not None else []
+    set_: dict[str, dict[str, None]] = {}
+    for one in rows:
+        known = variables.get(one.name, {})
+        if (known.get("must_agree") and one.source != "process") or (
+            one.source in FILES and not known.get("per_node")
+        ):
+            set_.setdefault(one.name, {})[_text(one.value)] = None
+        elif one.name == CARDS and one.source in FILES:
+            cards = [card.name for card in getattr(sections.network, "rdma", None) or ()]
+            chosen = str(len(names_chosen(str(one.value)[:4096], cards)))
+            set_.setdefault(f"number of {CARDS}", {})[chosen] = None
+    by_severity: dict[str, list[str]] = {one: [] for one in SEVERITY.values}
+    for name, values in sorted(set_.items()):
+        severity = variables.get(name, {}).get("must_agree", "warning")
+        by_severity[severity].append(f"{name}={' or '.join(sorted(values))}")
+    return [
+        _part({"things": "settings", "peers": severity, "check": "", "together": True},
+              severity, ", ".join(values) or NONE, reads=["nccl.settings.*.value"])
+        for severity, values in by_severity.items()
+    ]  # fmt: skip
 
 
 def _part(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:
     part = {
         "things": row["things"], "field": field, "value": value, "severity": row["peers"],
-        "check": row["check"], "normal": {}, "unit": "",
+        "check": row["check"], "normal": {}, "unit": "", "together": row["together"], "reads": [],
     }  # fmt: skip
     return Fact({**part, **more}, PART, f"{row['things']}: {field}")
 
@@ -210,16 +260,27 @@ def _named_values(
     names = [_name(one, row, tables) for one in things]
     if field == COUNT:
         return [f"{number} x {name}" for name, number in Counter(names).items()]
-    given = [one.given(field, tables) for one in things]
-    return [
-        f"{name}={NONE if value is None else _text(value)}"
-        for name, (value, path) in zip(names, given, strict=True)
-        if value is not None or (path and why_null(path).kind == "absent")
-    ]
+    found: list[str] = []
+    for name, one in zip(names, things, strict=True):
+        value, path = one.given(field, tables)
+        named = " ".join(filter(None, [name, field] if row["together"] else [name]))
+        if isinstance(value, dict):
+            found += [f"{_text(key)}={_text(one)}" for key, one in value.items()]
+        elif value is not None:
+            found.append(f"{_text(named)}={_text(value)}")
+        elif not path or why_null(path).kind == "absent":
+            found += [f"{named}={NONE}"] if path else []
+        elif row["together"]:
+            found.append(f"{named}={UNREAD}")
+    return found
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """No text has what separates values, or names from values."""
+    if isinstance(value, list):
+        value = " ".join(str(one) for one in value) or NONE
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return _WORDS.get(text, text).replace(", ", ",").replace("=", ":")
 
 
 def _things(
@@ -237,9 +298,9 @@ def _things(
         lists = [(one, *one.given(name, tables)) for one in found]
         missing += [why_null(path) for _, values, path in lists if values is None]
         found = [
-            Thing(((item, f"{path}[{place}]"), *one.holders))
+            Thing(((item, at), *one.holders))
             for one, values, path in lists
-            for place, item in enumerate(values or ())
+            for item, at in _items(values, path)
             if item is not None
         ]
     kept = [one for one in found if all(_is_one(one, wanted, tables) for wanted in row["only"])]
@@ -249,6 +310,12 @@ def _things(
     given = [one.given(name, tables) for one, name in sorting]
     missing += [why_null(path) for value, path in given if value is None and path]
     return kept, [one for one in missing if one.kind == "unread"][:1]
+
+
+def _items(values: Any, path: str) -> list[tuple[Any, str]]:
+    if isinstance(values, list):
+        return [(item, f"{path}[{place}]") for place, item in enumerate(values)]
+    return [(values, path)]
 
 
 def _is_one(thing: Thing, wanted: str, tables: Mapping[str, Any]) -> bool:
@@ -317,7 +384,7 @@ def weight_of(times: float, severity: str) -> str:
 
 def _name(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
     """mlx5_3; GPU 3 where only its number names it."""
-    slot = thing.given(row["slot"], tables).value
+    slot = thing.given(row["slot"], tables).value if row["slot"] else ""
     return slot if isinstance(slot, str) else f"{row['things'].partition(chr(39))[0]} {slot}"
 
 
