@@ -67,7 +67,7 @@ def test_drift_names_interface_value_and_hosts(causes_of):
 def test_power_settings_of_one_slow_node_are_one_warning_on_it(causes_of):
     (drift,) = causes_of({"gpu04": slow_machine})
     assert (drift["severity"], drift["nodes"]) == ("warning", ["gpu04"])
-    assert drift["explains"] == ["cpu-idle-state-slow-to-wake", "group-bios-differs"]
+    assert drift["explains"] == ["cpu-idle-state-slow-to-wake"]
 
 
 @pytest.mark.parametrize("more", [{}, {"policy": {"peers": "both"}}])

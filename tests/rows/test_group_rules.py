@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.examples import catalogue_view, judge_fragments
+from unhang.audit.rules.like_things import reads_of
 from unhang.core.schemas.shapes import fact_shapes
 
 CATALOGUE = load_catalogue()
@@ -53,10 +54,7 @@ FACTS = sorted(
     {path for name, shape in fact_shapes().items() for path in versioned(shape, (name,))}
 )
 COMPARED = {".".join(path) for rule in GROUP.values() for path in rule.compare.reads} | {
-    f"{row['list']}.*.{field}"
-    for row in CATALOGUE.tables["like_things"].values()
-    if row.get("peers")
-    for field in row["fields"]
+    ".".join(path) for path in reads_of(CATALOGUE.tables, "peers")
 }
 
 
@@ -65,25 +63,41 @@ def test_every_versioned_fact_is_compared_between_peers_or_there_is_a_reason_why
     assert (fact in COMPARED) != (fact in NOT_COMPARED)
 
 
+VARIABLES = CATALOGUE.tables["nccl_variables"]
+SETTINGS = GROUP["group-settings-differ"]
+
+
+def judged(rule, *values, name="NCCL_IB_HCA", source="nccl_conf"):
+    """The verdict on a group of nodes with these values of a setting, None for one without it."""
+    nodes = [
+        {
+            "nccl": {"settings": [{"name": name, "value": one, "source": source}] if one else []},
+            "network": {"rdma": [{"name": f"mlx5_{number}"} for number in range(8)]},
+        }
+        for one in values
+    ]
+    return judge_fragments(rule, nodes, VIEW)
+
+
+@pytest.mark.parametrize("name", sorted(VARIABLES))
+def test_a_setting_that_one_node_has_differs_unless_it_is_a_nodes_own(name):
+    is_own = VARIABLES[name].get("per_node")
+    assert judged(SETTINGS, "1", None, None, name=name) == (
+        "fail" if not is_own or name == "NCCL_IB_HCA" else "pass"
+    )
+    assert judged(SETTINGS, "1", "1", "1", name=name) == "pass"
+    assert judged(SETTINGS, "1", None, None, name=name, source="process") == "pass"
+
+
 @pytest.mark.parametrize(
-    "name",
-    sorted(
-        name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("must_agree")
-    ),
+    ("values", "verdict"),
+    [
+        (("mlx5_0,mlx5_1", "mlx5_2,mlx5_3", "=mlx5_6:1,mlx5_7:1"), "pass"),
+        (("mlx5", "^bnxt", "mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7"), "pass"),
+        (("mlx5", "mlx5", "mlx5_0,mlx5_1,mlx5_2,mlx5_3"), "fail"),
+    ],
 )
-def test_every_setting_that_must_agree_has_its_rule(name):
-    assert [
-        rule.id
-        for rule in GROUP.values()
-        if rule.id.startswith("group-setting-") and f"'{name}'" in rule.compare.source
-    ]
-
-
-def test_settings_that_belong_to_one_node_are_not_compared():
-    names = [
-        name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("per_node")
-    ]
-    assert len(names) >= 5
-    assert not [
-        name for name in names for rule in GROUP.values() if f"'{name}'" in rule.compare.source
-    ]
+def test_the_number_of_cards_that_nccl_may_take_is_compared_and_their_names_are_not(
+    values, verdict
+):
+    assert judged(SETTINGS, *values) == verdict

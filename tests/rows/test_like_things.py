@@ -12,7 +12,9 @@ from healthy_platforms import PLATFORMS
 from run_folders import Fleet
 
 from unhang.audit.rules.compared_parts import differing_names
+from unhang.audit.rules.like_things import fields_of
 from unhang.audit.triage.run_judging import judge_folder
+from unhang.core.schemas.shapes import fact_shapes
 
 NODE, GROUP = "unlike-the-others-of-its-node", "unlike-the-others-of-its-group"
 PORT = {
@@ -104,6 +106,75 @@ def test_one_of_eight_is_found_in_any_kind_of_part(fact, value, severity):
     healthy = changed(healthy, {"facts": with_subnet})
     assert NODE not in found_on_node(healthy)
     assert found_on_node(changed(healthy, {"facts": {fact: value}})).get(NODE) == severity
+
+
+IDLE = {"utilization_percent": 0, "memory_used_mib": 0, "processes": [], "temperature_c": 31,
+        "power_draw_w": 70.0}  # fmt: skip
+BUSY = {"utilization_percent": 100, "temperature_c": 62, "power_draw_w": 650.0}
+WIDE = {"clocks.sm_mhz": 1755}
+
+
+def with_gpus(common, odd=None, place=7):
+    facts = {f"gpus.devices[*].{name}": value for name, value in common.items()}
+    for number in range(8):  # no two GPUs read the same
+        facts[f"gpus.devices[{number}].temperature_c"] = common["temperature_c"] + number % 3
+        facts[f"gpus.devices[{number}].power_draw_w"] = common["power_draw_w"] + number
+    facts |= {f"gpus.devices[{place}].{name}": value for name, value in (odd or {}).items()}
+    return changed(PLATFORMS["h100_infiniband"](), {"facts": facts})
+
+
+@pytest.mark.parametrize(
+    ("common", "odd", "severity"),
+    [
+        (IDLE, {}, None),
+        (IDLE, {"temperature_c": 78}, "warning"),
+        (IDLE, {"temperature_c": 56}, "info"),
+        (IDLE, {"temperature_c": 44}, None),
+        (IDLE, {"temperature_c": 5}, None),
+        (IDLE, {"power_draw_w": 310.0}, "warning"),
+        (IDLE, {"power_draw_w": 110.0}, None),
+        (IDLE, BUSY, None),  # it alone has work
+        (IDLE, {"memory_reserved_mib": 9000.0}, "warning"),
+        (BUSY | WIDE, {"clocks.sm_mhz": 1305}, "warning"),
+        (BUSY | WIDE, {"clocks.sm_mhz": 1650}, None),
+        (BUSY | WIDE, {"power_draw_w": 400.0}, None),
+        (BUSY | WIDE, {"temperature_c": 84}, "info"),
+    ],
+)
+def test_a_gpu_is_compared_with_those_that_do_the_same(common, odd, severity):
+    healthy = found_on_node(with_gpus(common))
+    found = found_on_node(with_gpus(common, odd))
+    assert (healthy.get(NODE), found.get(NODE)) == (None, severity)
+
+
+def test_two_of_eight_are_odd_and_four_of_eight_are_two_sorts():
+    for number, wanted in ((2, "warning"), (4, None)):
+        odd = {f"gpus.devices[{place}].temperature_c": 80 for place in range(number)}
+        assert found_on_node(changed(with_gpus(IDLE), {"facts": odd})).get(NODE) == wanted
+
+
+def test_a_slow_node_among_sixteen_that_are_busy_is_found_by_its_clocks(tmp_path):
+    slow = with_gpus(BUSY | {"clocks.sm_mhz": 1305})
+    (found,) = judged_of_group(tmp_path, slow, *[with_gpus(BUSY | WIDE)] * 15)
+    assert (found["hosts"], found["severity"]) == (["gpu1"], "warning")
+    assert found["where"]["field"] == "clocks.sm_mhz"
+    assert "busy GPU 0 clocks.sm_mhz=1305" in found["remedy"]["person"]
+    assert found_in_group([slow, with_gpus(BUSY | WIDE), with_gpus(BUSY | WIDE)]) == {}
+    assert found_in_group([with_gpus(BUSY | WIDE)] * 4 + [with_gpus(IDLE | WIDE)] * 2) == {}
+
+
+def test_every_number_of_a_gpu_is_compared_or_the_schema_says_why_not():
+    rows = catalogue().tables["like_things"]
+    compared = {
+        name
+        for row in rows.values()
+        if row["list"] == "gpus.devices"
+        for name in fields_of(row, catalogue().tables)
+    }
+    gpu = fact_shapes()["gpus"].fields["devices"].item
+    assert {"temperature_c", "clocks.sm_mhz", "pcie.width_now", "memory_reserved_mib"} <= compared
+    for name in ("utilization_percent", "numa_node"):
+        assert name not in compared and gpu.fields[name].not_compared
 
 
 def test_advice_for_a_part_is_that_of_its_kind(tmp_path):
@@ -269,7 +340,7 @@ def test_every_field_of_the_table_is_a_fact_or_worked_out():
     rules = [one for one in catalogue().rules if one.id in (NODE, GROUP)]
     read = {".".join(path) for rule in rules for path in rule.decision_reads}
     for row in catalogue().tables["like_things"].values():
-        for field in {*row["fields"], row["slot"]} - {
+        for field in {*fields_of(row, catalogue().tables), row["slot"]} - {
             "count", "roce_index", "address", "subnet",
         }:  # fmt: skip
             assert any(path.startswith(row["list"].split(".")[0]) and path.endswith(field)

@@ -40,16 +40,34 @@ def node(counters, uptime_h=100, earlier=None, others=None):
         ({"packet_seq_err": 400_000}, True),
         ({"out_of_sequence": 400_000}, True),
         ({"roce_adp_retrans": 400_000}, True),
-        ({"out_of_sequence": 300_000}, False),
-        ({"np_ecn_marked_roce_packets": 1 << 40}, False),  # no known normal rate
+        ({"out_of_sequence": 300_000}, True),  # below a normal of our own, and its like count none
+        ({"rnr_nak_retry_err": 270_000}, True),
+        ({"out_of_sequence": 90_000}, False),
+        ({"rx_icrc_encapsulated": 270_000}, True),
+        ({"port_rcv_packets": 1 << 40}, False),  # what jobs send
     ],
 )
 def test_a_counter_is_found_when_it_rises_faster_than_normal(counters, is_found):
     assert (found_on_node(node(counters)).get(RULE) == "warning") is is_found
 
 
-def test_congestion_is_a_remark():
-    assert found_on_node(node({"np_cnp_sent": 1 << 30})).get(RULE) == "info"
+@pytest.mark.parametrize("kind", ["np_cnp_sent", "port_xmit_wait", "out_of_buffer", "a_new_one"])
+def test_congestion_and_what_nobody_knows_is_a_remark_beside_quiet_neighbours(kind):
+    assert found_on_node(node({kind: 1 << 30})).get(RULE) == "info"
+    assert RULE not in found_on_node(node({kind: 1 << 30}, others={kind: 1 << 28}))
+
+
+def test_a_port_with_another_purpose_has_no_like():
+    counters = {"port_xmit_wait": 1 << 30, "port_rcv_packets": 1 << 40}
+    for packets, wanted in ((1 << 30, None), (1 << 40, "info")):
+        others = {"port_xmit_wait": 0, "port_rcv_packets": packets}
+        assert found_on_node(node(counters, others=others)).get(RULE) == wanted
+
+
+def test_fewer_than_four_ports_accuse_none_of_them_without_a_known_rate():
+    few = node({"port_xmit_wait": 1 << 30})
+    few["sections"]["network"]["rdma"] = few["sections"]["network"]["rdma"][1:4]
+    assert RULE not in found_on_node(few)
 
 
 def test_losses_that_all_ports_count_accuse_none_of_them():

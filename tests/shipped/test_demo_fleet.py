@@ -95,7 +95,7 @@ def test_fleet_has_at_least_sixteen_nodes_and_all_but_the_broken_were_read(statu
         (
             3,
             "fsdp02",
-            ["torch-setting-renamed", "nccl-algorithm-forced", "group-setting-algo-differs"],
+            ["torch-setting-renamed", "nccl-algorithm-forced", "group-settings-differ"],
         ),
         (3, "fsdp03", ["group-torch-nccl-differs", "nccl-ib-disabled-with-rdma"]),
         (3, "gpu004", ["group-nccl-differs"]),

@@ -48,6 +48,7 @@ RULES = (
     "checks",
     "choosing",
     "closures",
+    "distances",
     "expression",
     "expression_filters",
     "expression_tests",

@@ -22,7 +22,6 @@ from unhang.audit.judge.judged_node import (
     is_without_gpus,
     scheduler_of,
 )
-from unhang.audit.judge.labelled_values import labelled
 from unhang.audit.judge.node_budget import NodeBudget, NodeTooCostly
 from unhang.audit.judge.peer_groups import (
     Cell,
@@ -441,7 +440,7 @@ def _add_group(state: _Judging, rule: Rule, judged: GroupJudged, peers: Peers) -
             verdict, waiver = "waived", held[0]
     state.tally.count(rule, verdict)
     if verdict in ("fail", "unknown", "waived"):
-        judged = with_advice(rule, labelled(rule, judged), state.policy_keys)
+        judged = with_advice(rule, judged, state.policy_keys)
         lacking = (
             f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}"
             if judged.missing

@@ -6,82 +6,107 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.audit.rules.like_things import NONE, TABLE, is_half
-from unhang.audit.rules.rising_counters import median
+from unhang.audit.rules.distances import distances, median
+from unhang.audit.rules.like_things import NONE, TABLE, UNREAD, is_half, limits_of, weight_of
 
 MOST_NAMES = 16
-FAR = 100  # times the median of the peers; our own number, as decision 0014 has it
 
 
-def differing_names(one: str, other: str) -> set[str]:
+def differing_names(one: str, other: str, together: bool = False) -> set[str]:
     """The things that two values of PART have in common and that differ. Values of which one has no
-    thing at all differ as a whole, and so do numbers."""
+    thing at all differ as a whole, and so do numbers. together: also what only one of them has."""
     if one == other:
         return set()
     ours, theirs = _by_name(one), _by_name(other)
+    if together:
+        pairs = {name: {ours.get(name), theirs.get(name)} for name in ours.keys() | theirs.keys()}
+        return {name for name, pair in pairs.items() if len(pair) > 1 and UNREAD not in pair}
     if NONE in (one, other) or not all("=" in text for text in (one, other)):
         return {"", "-"}
     return {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
 
 
 def far_apart(
-    rows: Sequence[tuple[str, list[str]]], normal: Mapping[str, float]
+    rows: Sequence[tuple[str, list[str]]], part: Mapping[str, Any], tables: Mapping[str, Any]
 ) -> list[tuple[str, list[str]]]:
-    """Values of counters: those of which one is above its normal rate and FAR above the median of
-    all nodes, with these counters alone; in front of them all others as one, with the medians."""
-    read = [({name: _number(count) or 0.0 for name, count in _by_name(value).items()}, hosts)
-            for value, hosts in rows]  # fmt: skip
-    usual = {
-        name: median([rates.get(name, 0.0) for rates, hosts in read for _ in hosts])
-        for name in normal
-    } if read else {}  # fmt: skip
+    """Numbers: values of which one is far from that of most nodes, with these numbers alone; in
+    front of them all others as one, with the medians."""
+    read = [(_numbers(value), host) for value, hosts in rows for host in hosts]
+    usual, far = _far(part, read, tables)
     found: dict[str, list[str]] = {}
-    others: list[str] = []
-    for rates, hosts in read:
-        far = {
-            name: rate
-            for name, rate in rates.items()
-            if rate > max(normal.get(name, rate), FAR * usual.get(name, rate))
-        }
-        if far:
-            found.setdefault(_named(far), []).extend(hosts)
-        else:
-            others += hosts
-    named = {name for value in found for name in _by_name(value)}
-    rest = _named({name: usual[name] for name in sorted(named)}) or NONE
+    for (values, host), odd in zip(read, far, strict=True):
+        found.setdefault(_named({name: values.get(name, 0.0) for name in odd}), []).append(host)
+    others = found.pop("", [])
+    named = sorted({name for value in found for name in _by_name(value)})
+    rest = _named({name: usual[name] for name in named}) or NONE
     return ([(rest, others)] if others else []) + list(found.items())
 
 
+def _far(
+    part: Mapping[str, Any], read: Sequence[tuple[dict[str, float], str]], tables: Mapping[str, Any]
+) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """The median of each name, and of each node how far away its numbers are. A counter that a node
+    does not name did not rise."""
+    least, share, worse = limits_of(part["unit"], tables)
+    usual: dict[str, float] = {}
+    found: list[dict[str, float]] = [{} for _ in read]
+    for name in part["normal"] or {name: 0 for values, _ in read for name in values}:
+        rest = 0.0 if part["normal"] else None
+        known = [(place, values.get(name, rest)) for place, (values, _) in enumerate(read)]
+        having = [(place, value) for place, value in known if value is not None]
+        usual[name] = median([value for _, value in having])
+        limits = (part["normal"].get(name, least), share, worse)
+        times = distances([value for _, value in having], *limits)
+        for (place, _), far in zip(having, times, strict=True):
+            if far:
+                found[place][name] = far
+    return usual, found
+
+
+def _numbers(text: str) -> dict[str, float]:
+    """Of the things that have one."""
+    pairs = ((name, _number(value)) for name, value in _by_name(text).items())
+    return {name: value for name, value in pairs if value is not None}
+
+
 def _named(rates: Mapping[str, float]) -> str:
-    return ", ".join(f"{name}={rate:.0f}" for name, rate in rates.items())
+    return ", ".join(f"{name}={rate:.10g}" for name, rate in rates.items())
 
 
 def things_that_differ(
-    field: str, majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
-) -> dict[str, str]:
+    part: Mapping[str, Any], majority: tuple[Any, list[str]] | None,
+    outliers: Sequence[tuple[str, Any]],
+) -> dict[str, str]:  # fmt: skip
     """The field, and the names of the things that differ on the outliers, `mlx5_3, mlx5_4`, unless
     they have none or are too many."""
     names = {
         name
         for _, value in outliers
-        for name in (differing_names(majority[0], value) if majority else ("",))
+        for name in (differing_names(majority[0], value, part["together"]) if majority else ("",))
     }
     is_named = names and "" not in names and len(names) <= MOST_NAMES
-    return ({"name": ", ".join(sorted(names))} if is_named else {}) | {"field": field}
+    return ({"name": ", ".join(sorted(names))} if is_named else {}) | {"field": part["field"]}
 
 
 def weighed(
     part: Mapping[str, Any], majority: str | None, others: list[str], tables: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """A part with the severity of its row for a thing that has half of what most nodes have, if one
-    of the others has so little. Without a majority nobody knows which is right."""
+    of the others has so little. Without a majority nobody knows which is right. Numbers that are
+    not far away are a remark."""
     row = tables.get(TABLE, {}).get(part["things"], {})
-    usual = _by_name(majority or "")
-    has_half = any(
-        is_half(_number(value), _number(usual.get(name, "")), row)
+    usual = _numbers(majority or "")
+    pairs = [
+        (value, usual[name])
         for text in others
-        for name, value in _by_name(text).items()
-    )
+        for name, value in _numbers(text).items()
+        if name in usual
+    ]
+    if part["unit"] and not part["normal"]:
+        least, share, _ = limits_of(part["unit"], tables)
+        times = [abs(value - most) / max(least, share * abs(most)) for value, most in pairs]
+        return {**part, "severity": weight_of(max(times, default=0), part["severity"])}
+    has_half = any(is_half(value, most, row) for value, most in pairs)
     return {**part, "severity": row["half"]} if has_half else part
 
 
@@ -96,18 +121,19 @@ def shown_parts(part: Mapping[str, Any], values: list[str]) -> list[str]:
     """Each value for people: what differs from the first one, as `bond0 mtu=9000`; of the first
     one, what any other differs in. Values without names stay as they are."""
     first, *others = values
-    names = [differing_names(first, other) for other in others]
+    together = part["together"]
+    names = [differing_names(first, other, together) for other in others]
     shown = [set().union(*names), *names]
+    known = [_by_name(text) for text in values]
+    form = "{0} {1} {2}" if part["normal"] else "{0}={1}" if together else "{0} {2}={1}"
     return [
         ", ".join(
-            f"{name} {value} {part['field']}"
-            if part["normal"]
-            else f"{name} {part['field']}={value}"
-            for name, value in _by_name(text).items()
-            if name in differing
+            form.format(name, value, part["field"])
+            for name, value in {**own, **dict.fromkeys(differing - own.keys(), NONE)}.items()
+            if name in differing and (together or name in own)
         )
         or text
-        for text, differing in zip(values, shown, strict=True)
+        for text, own, differing in zip(values, known, shown, strict=True)
     ]
 
 

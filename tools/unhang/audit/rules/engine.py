@@ -10,12 +10,12 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from unhang.audit.rules.describing import Description, context_of, described, items_of, quoted
-from unhang.audit.rules.groups import Compared, compare_all
 from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
 from unhang.audit.rules.read_facts import Read, reader_of, reader_of_account, value_at
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.syntax import Path
 from unhang.audit.rules.values import World
+from unhang.audit.rules.votes import Compared, compare_all
 from unhang.core.run.documents import NodeDocument
 from unhang.core.schemas.shapes import fact_shapes
 

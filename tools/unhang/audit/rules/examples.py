@@ -11,14 +11,13 @@ from unhang.audit.rules.example_nodes import example_node
 from unhang.audit.rules.groups import (
     Ballot,
     add_votes,
-    compare_all,
-    compare_node,
     judge_fleet,
     judge_group,
     peers_of,
 )
 from unhang.audit.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
 from unhang.audit.rules.rules import Rule, tables_shape
+from unhang.audit.rules.votes import compare_all, compare_node
 from unhang.core.run.documents import InvalidNode
 from unhang.core.schemas.shapes import fact_shapes
 

@@ -15,9 +15,10 @@ from unhang.audit.rules.examples import (
     judge_example,
     verdict_of,
 )
-from unhang.audit.rules.groups import Ballot, GroupJudged, add_votes, compare_all, judge_group
+from unhang.audit.rules.groups import Ballot, GroupJudged, add_votes, judge_group
 from unhang.audit.rules.node_rules import CatalogueView, finding_texts, judge_rule, node_world
 from unhang.audit.rules.rules import Rule
+from unhang.audit.rules.votes import compare_all
 from unhang.core.catalogue.explains import explained_by
 
 ON_EVERY_EXAMPLE = {"run_status", "message", "host", "groups", "policy_error"}

@@ -253,14 +253,18 @@ def _version_part(world: World, value: Any, place: Any = 0) -> int:
 
 
 def _expand_names(world: World, value: Any, names: Any) -> list[str]:
+    wanted, known = str(plain(value))[:4096], [str(one) for one in plain(world.items(names))]
+    world.step(len(known) * (1 + wanted.count(",")))
+    return names_chosen(wanted, known)
+
+
+def names_chosen(wanted: str, known: list[str]) -> list[str]:
     """The names that NCCL takes for a list such as "ib,eth0:1", "=eth0" or "^docker,lo": prefixes,
     exact after =, all others after ^ (src/misc/socket.cc)."""
-    wanted, known = str(plain(value))[:4096], [str(one) for one in plain(world.items(names))]
     others = wanted.startswith("^")
     wanted = wanted.removeprefix("^")
     exact = wanted.startswith("=")
     tokens = [token.split(":")[0] for token in wanted.removeprefix("=").split(",") if token]
-    world.step(len(known) * len(tokens))
     return [
         name
         for name in known

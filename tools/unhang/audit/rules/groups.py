@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.audit.rules.compared_parts import (
@@ -21,12 +21,12 @@ from unhang.audit.rules.node_rules import (
     Judged,
     cut,
     evidence_of,
-    not_all_read,
     rendered,
     severity_in,
 )
 from unhang.audit.rules.rules import ANY_DIFFERENCE, Rule, group_names
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
+from unhang.audit.rules.votes import Compared, frozen
 from unhang.core.schemas.shapes import policy_shape
 
 EVERYBODY = {"all", "ungrouped"}
@@ -43,14 +43,17 @@ class Ballot:
     lacking: list[tuple[str, Judged]] = field(default_factory=list)
     skipped: int = 0
 
-    def ranked(self) -> list[tuple[Any, list[str]]]:
+    def ranked(self, tables: Mapping[str, Any] = {}) -> list[tuple[Any, list[str]]]:
         """(value, hosts), most frequent first."""
         rows = list(self.values.values())
         rows = sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
         if self.item is None:
             return rows
-        normal = self.item.get("normal")
-        return far_apart(rows, normal) if normal else _without_gaps(rows)
+        return (
+            far_apart(rows, self.item, tables)
+            if self.item["unit"]
+            else _without_gaps(rows, self.item)
+        )
 
     def majority(self) -> tuple[Any, list[str]] | None:
         """The value that more than half of the nodes with a value have, or None."""
@@ -62,11 +65,15 @@ def _majority_of(ranked: Sequence[tuple[Any, list[str]]]) -> tuple[Any, list[str
     return ranked[0] if ranked and len(ranked[0][1]) * 2 > total else None
 
 
-def _without_gaps(rows: list[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
+def _without_gaps(
+    rows: list[tuple[Any, list[str]]], part: Mapping[str, Any]
+) -> list[tuple[Any, list[str]]]:
     """Values of several named things: what only one side has is no difference."""
     found: list[tuple[Any, list[str]]] = []
     for value, hosts in rows:
-        same = next((one for one in found if not differing_names(one[0], value)), None)
+        same = next(
+            (one for one in found if not differing_names(one[0], value, part["together"])), None
+        )
         if same is None:
             found.append((value, list(hosts)))
         else:
@@ -100,81 +107,6 @@ class GroupJudged:
     part: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A node's result of `compare`: a value, or the verdict unknown or skip. entry: which item of
-    the rule's list it is of, or with which nodes of the group it is compared (`within`), and item:
-    its fields."""
-
-    key: Any = None
-    value: Any = None
-    judged: Judged | None = None
-    entry: str = ""
-    item: Mapping[str, Any] | None = None
-
-
-def compare_all(rule: Rule, world: World) -> list[Compared]:
-    """The value of one node in the comparison, or one for each item of the rule's list."""
-    if rule.for_each is None:
-        return [compare_node(rule, world)]
-    world.begin()
-    try:
-        items = world.items(rule.for_each.evaluate(world))
-    except (Undecided, RuleStopped):
-        return [compare_node(rule, world.with_item(Unknown("unread", "", "error", "no list")))]
-    return [
-        replace(
-            compare_node(rule, world.with_item(one)),
-            entry=one.path,
-            item=one.value if isinstance(one, Fact) else None,
-        )
-        for one in items
-    ]
-
-
-def compare_node(rule: Rule, world: World) -> Compared:
-    """The value of one node in the comparison."""
-    assert rule.compare is not None
-    world.begin()
-    path = next(iter(sorted(".".join(path) for path in rule.compare.reads)), "")
-    try:
-        if rule.applies is not None and not plain(rule.applies.evaluate(world)):
-            return Compared(judged=Judged("skip"))
-        value = plain(rule.compare.evaluate(world))
-        entry = "" if rule.within is None else str(plain(rule.within.evaluate(world)))
-        # a list that was read in part is not compared: it would differ from its peers' only because
-        # of the missing rest
-        partly = not_all_read(rule, world)
-        return Compared(judged=partly) if partly else Compared(frozen(value), value, entry=entry)
-    except Undecided as problem:
-        if problem.is_skip:
-            return Compared(judged=Judged("skip"))
-        return Compared(
-            judged=Judged(
-                "unknown",
-                missing=tuple((one.path or path, one.status, one.reason) for one in problem.causes),
-            )
-        )
-    except RuleStopped as problem:
-        return Compared(
-            judged=Judged(
-                "unknown",
-                missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),),
-                stopped=True,
-            )
-        )
-
-
-def frozen(value: Any) -> Any:
-    """A key that is equal exactly when the values are; the order of a list counts, 1 and true
-    differ."""
-    if isinstance(value, list):
-        return tuple(frozen(one) for one in value)
-    if isinstance(value, dict):
-        return tuple(sorted((key, frozen(one)) for key, one in value.items()))
-    return (type(value).__name__, value) if isinstance(value, bool) else value
-
-
 def peers_of(groups: Iterable[str], policy: Mapping[str, Any]) -> str:
     """The name of a node's peer group: policy.peers, else its inventory groups without all and
     ungrouped."""
@@ -192,7 +124,7 @@ def judge_group(
     same_as: str | None = None,
 ) -> GroupJudged:
     """Group scope: whether the nodes of one peer group agree. Skip with fewer than two values."""
-    ranked = ballot.ranked()
+    ranked = ballot.ranked(catalogue.tables)
     if sum(len(hosts) for _, hosts in ranked) < 2:
         return GroupJudged("skip", ballot.group)
     each_own = rule.row.get("each_own", False)
@@ -284,7 +216,7 @@ def _decide(
         evidence,
         texts={name: rendered(rule, name, world) for name in rule.texts},
         severity=severity_in(rule, world),
-        where=things_that_differ(part["field"], majority, outliers) if part else {},
+        where=things_that_differ(part, majority, outliers) if part else {},
         part=part,
     )
 

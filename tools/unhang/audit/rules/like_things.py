@@ -1,23 +1,30 @@
-"""Things of a node that should be alike, as the catalogue's table `like_things` names them: which
-of them differs from the others of its node (`unlike`), and what a node has to compare with its
-group (`parts`). Values in, values out."""
+"""Things of a node that should be alike: which of them differs from the others of its node
+(`unlike`), and what a node has to compare with its group (`parts`). The table `like_things` names
+the things; all their numbers are compared but those that the schema excludes with a reason. Values
+in, values out."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from unhang.audit.rules import rising_counters
+from unhang.audit.rules.distances import distances, median
+from unhang.audit.rules.functions import names_chosen
 from unhang.audit.rules.values import Fact, Unknown
-from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape, fact_shapes
+from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes
 
 TABLE = "like_things"
-NONE = "none"
+UNITS = "like_units"
+EVERY = "*"  # stands for every number of a thing that no other row of its list names
+NONE, UNREAD = "none", "not read"
+_WORDS = {"True": "yes", "False": "no", "": NONE}
 COUNT = "count"  # a field that stands for the number of things with one slot
 MOST_PARTS = 512
+BUSY_PERCENT, IDLE_MIB = 80, 1024  # of a GPU at work, and of one without a job
 SEVERITY = Shape("text", values=("error", "warning", "info"))
 UNLIKE = Shape(
     "object",
@@ -32,13 +39,21 @@ PART = Shape(
     "object",
     {
         "things": TEXT, "field": TEXT, "value": TEXT, "severity": SEVERITY, "check": TEXT,
-        "normal": Shape("map", item=NUMBER),
+        "normal": Shape("map", item=NUMBER), "unit": TEXT, "together": FLAG,
+        "reads": Shape("list", item=TEXT),
     },
 )  # fmt: skip
 """value: `name=value, name=value` of all things of a row; severity: of the row, or what it has for
 a thing at half of its like; check: what to look at besides a setting, "" for nothing; normal: of
-counters, how often each may rise in an hour, {} where values should be equal."""
-AN_HOUR = "an hour"  # the field of counters
+counters, how often each may rise in an hour; unit: of numbers, "" where values should be equal;
+together: the names are of fields, and one that a node lacks differs; reads: the facts compared."""
+CARDS = "NCCL_IB_HCA"  # names differ by design, their number does not
+FILES = ("nccl_conf", "user_nccl_conf", "environment", "profile", "systemd", "slurm")
+SETTINGS = frozenset(
+    {("nccl", "settings", "*", name) for name in ("name", "value", "source")}
+    | {("network", "rdma", "*", "name")}
+)
+AN_HOUR, HOUR = "an hour", "hour"  # the field of counters, and their unit
 
 Path = tuple[str, ...]
 
@@ -77,16 +92,45 @@ class Thing:
 def reads_of(tables: Mapping[str, Any], column: str) -> frozenset[Path]:
     """The paths of all facts that the rows look at that have this column, `within` or `peers`."""
     rows = tables.get(TABLE, {}).values()
-    return frozenset(path for row in rows if row.get(column) for path in _reads(row))
+    return frozenset(path for row in rows if row.get(column) for path in _reads(row, tables))
 
 
-def _reads(row: Mapping[str, Any]) -> Iterator[Path]:
+def fields_of(row: Mapping[str, Any], tables: Mapping[str, Any]) -> list[str]:
+    """What is compared of the things of a row."""
+    if EVERY not in row["fields"]:
+        return list(row["fields"])
+    beside = [one for one in tables[TABLE].values() if one["list"] == row["list"]]
+    named = {name for one in beside for name in one["fields"]} | set(row["but"])
+    shape = _shape_at(tuple(row["list"].split(".")))
+    shape = shape.item or shape
+    return [name for name in _numbers(shape) if name not in named]
+
+
+def _numbers(shape: Shape, above: str = "") -> Iterator[str]:
+    """The numbers of a thing that are more or less than those of its like."""
+    for name, one in shape.fields.items():
+        if one.kind == "object":
+            yield from _numbers(one, f"{above}{name}.")
+        elif one.kind == "number" and not (one.identity or one.counter or one.not_compared):
+            yield above + name
+
+
+def unit_of(field: str, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
+    """The unit in which a number is compared, "" for a field whose values should be equal."""
+    if EVERY not in row["fields"]:
+        return ""
+    unit = field.rpartition("_")[2]
+    return unit if unit in tables[UNITS] else "number"
+
+
+def _reads(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[Path]:
     if row["counters"]:
         yield from rising_counters.READS
-    inner = (*row["list"].split("."), "*")
-    yield (*inner[:-1],)
+    outer = tuple(row["list"].split("."))
+    inner = (*outer, "*") if _shape_at(outer).item is not None else outer
+    yield outer
     names = [row["slot"], *row["like"], *(one.partition("=")[0] for one in row["only"])]
-    for name in [*names, *row["fields"], "pci_address"]:
+    for name in [*names, *fields_of(row, tables), "pci_address"]:
         if name in _WORKED_OUT:
             yield from ((*inner, *path) for path in _WORKED_OUT[name][0])
         else:
@@ -96,7 +140,7 @@ def _reads(row: Mapping[str, Any]) -> Iterator[Path]:
 def _path_of(inner: Path, names: Path) -> Iterator[Path]:
     """Where a field is: in the thing, else in what holds it; nowhere for one that is counted."""
     for end in range(len(inner), 0, -1):
-        if inner[end - 1] == "*" and names[0] in _shape_at(inner[:end]).fields:
+        if names[0] in _shape_at(inner[:end]).fields:
             yield (*inner[:end], *names)
             return
 
@@ -116,7 +160,7 @@ def unlike(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]
         if row["within"]:
             things, missing = _things(sections, row, tables, why_null)
             found += missing
-            for field in row["fields"]:
+            for field in fields_of(row, tables):
                 for alike in _sorts(things or [], row["like"], tables):
                     found += _odd_ones(alike, row, field, tables, why_null)
     return found
@@ -135,14 +179,58 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
         found += missing
         if missing or things is None:
             continue
-        for field in row["fields"]:
-            values = sorted(_named_values(things, row, field, tables, why_null))[:MOST_PARTS]
-            value = {
-                "things": row["things"], "field": field, "value": ", ".join(values) or NONE,
-                "severity": row["peers"], "check": row["check"], "normal": {},
-            }  # fmt: skip
-            found.append(Fact(value, PART, f"{row['things']}: {field}"))
+        fields = fields_of(row, tables)
+        for names in [fields] if row["together"] else [[field] for field in fields]:
+            values = sorted(
+                value
+                for name in names
+                for value in _named_values(things, row, name, tables, why_null)
+            )[:MOST_PARTS]
+            field = row["things"] if row["together"] else names[0]
+            unit = unit_of(field, row, tables)
+            reads = [
+                ".".join(path) for path in _reads({**row, "like": names, "fields": []}, tables)
+            ]
+            if values or not unit:
+                value = ", ".join(values) or NONE
+                found.append(_part(row, field, value, unit=unit, reads=reads))
     return found
+
+
+def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
+    """What a node's files set for NCCL and torch, a Fact of the shape PART for each severity."""
+    variables = tables["nccl_variables"]
+    rows = getattr(sections.nccl, "settings", None)
+    if rows is None:
+        return [why_null("nccl.settings")] if sections.nccl is not None else []
+    set_: dict[str, dict[str, None]] = {}
+    for one in rows:
+        known = variables.get(one.name, {})
+        if (known.get("must_agree") and one.source != "process") or (
+            one.source in FILES and not known.get("per_node")
+        ):
+            set_.setdefault(one.name, {})[_text(one.value)] = None
+        elif one.name == CARDS and one.source in FILES:
+            cards = [card.name for card in getattr(sections.network, "rdma", None) or ()]
+            chosen = str(len(names_chosen(str(one.value)[:4096], cards)))
+            set_.setdefault(f"number of {CARDS}", {})[chosen] = None
+    by_severity: dict[str, list[str]] = {one: [] for one in SEVERITY.values}
+    for name, values in sorted(set_.items()):
+        severity = variables.get(name, {}).get("must_agree", "warning")
+        by_severity[severity].append(f"{name}={' or '.join(sorted(values))}")
+    return [
+        _part({"things": "settings", "peers": severity, "check": "", "together": True},
+              severity, ", ".join(values) or NONE, reads=["nccl.settings.*.value"])
+        for severity, values in by_severity.items()
+    ]  # fmt: skip
+
+
+def _part(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:
+    part = {
+        "things": row["things"], "field": field, "value": value, "severity": row["peers"],
+        "check": row["check"], "normal": {}, "unit": "", "together": row["together"], "reads": [],
+    }  # fmt: skip
+    return Fact({**part, **more}, PART, f"{row['things']}: {field}")
 
 
 def _counted_part(
@@ -154,12 +242,8 @@ def _counted_part(
     rose = rising_counters.hourly(sections, normal, why_null)
     if not isinstance(rose, dict):
         return [] if rose is None else [rose]
-    value = {
-        "things": row["things"], "field": AN_HOUR, "severity": row["peers"],
-        "value": ", ".join(f"{name}={count}" for name, count in sorted(rose.items())) or NONE,
-        "check": row["check"], "normal": normal,
-    }  # fmt: skip
-    return [Fact(value, PART, f"{row['things']}: {AN_HOUR}")]
+    value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items())) or NONE
+    return [_part(row, AN_HOUR, value, normal=normal, unit=HOUR)]
 
 
 def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
@@ -173,19 +257,30 @@ def _named_values(
     things: list[Thing], row: Mapping[str, Any], field: str, tables: Mapping[str, Any],
     why_null: Any,
 ) -> list[str]:  # fmt: skip
-    names = [str(one.given(row["slot"], tables).value) for one in things]
+    names = [_name(one, row, tables) for one in things]
     if field == COUNT:
         return [f"{number} x {name}" for name, number in Counter(names).items()]
-    given = [one.given(field, tables) for one in things]
-    return [
-        f"{name}={NONE if value is None else _text(value)}"
-        for name, (value, path) in zip(names, given, strict=True)
-        if value is not None or (path and why_null(path).kind == "absent")
-    ]
+    found: list[str] = []
+    for name, one in zip(names, things, strict=True):
+        value, path = one.given(field, tables)
+        named = " ".join(filter(None, [name, field] if row["together"] else [name]))
+        if isinstance(value, dict):
+            found += [f"{_text(key)}={_text(one)}" for key, one in value.items()]
+        elif value is not None:
+            found.append(f"{_text(named)}={_text(value)}")
+        elif not path or why_null(path).kind == "absent":
+            found += [f"{named}={NONE}"] if path else []
+        elif row["together"]:
+            found.append(f"{named}={UNREAD}")
+    return found
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """No text has what separates values, or names from values."""
+    if isinstance(value, list):
+        value = " ".join(str(one) for one in value) or NONE
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return _WORDS.get(text, text).replace(", ", ",").replace("=", ":")
 
 
 def _things(
@@ -203,9 +298,9 @@ def _things(
         lists = [(one, *one.given(name, tables)) for one in found]
         missing += [why_null(path) for _, values, path in lists if values is None]
         found = [
-            Thing(((item, f"{path}[{place}]"), *one.holders))
+            Thing(((item, at), *one.holders))
             for one, values, path in lists
-            for place, item in enumerate(values or ())
+            for item, at in _items(values, path)
             if item is not None
         ]
     kept = [one for one in found if all(_is_one(one, wanted, tables) for wanted in row["only"])]
@@ -215,6 +310,12 @@ def _things(
     given = [one.given(name, tables) for one, name in sorting]
     missing += [why_null(path) for value, path in given if value is None and path]
     return kept, [one for one in missing if one.kind == "unread"][:1]
+
+
+def _items(values: Any, path: str) -> list[tuple[Any, str]]:
+    if isinstance(values, list):
+        return [(item, f"{path}[{place}]") for place, item in enumerate(values)]
+    return [(values, path)]
 
 
 def _is_one(thing: Thing, wanted: str, tables: Mapping[str, Any]) -> bool:
@@ -239,25 +340,51 @@ def _odd_ones(
     given = [(one, *one.given(field, tables)) for one in alike] if len(alike) > 1 else []
     lacking = [why_null(path) for _, value, path in given if value is None and path]
     known = [one for one in given if one[1] is not None]
-    usual = _usual([value for _, value, _ in known], row)
-    odd = [one for one in known if usual is not None and _is_odd(one[1], usual, row)]
-    found: list[Any] = [one for one in lacking if one.kind == "unread"][:1]
-    for thing, value, path in odd:
+    unit = unit_of(field, row, tables)
+    found: list[Any] = [one for one in lacking if one.kind == "unread" and not unit][:1]
+    usual, odd = _odd([value for _, value, _ in known], row, unit, tables)
+    for place, severity in odd.items():
+        thing, value, path = known[place]
         facts = {
             "things": row["things"], "field": field, "value": value, "usual": usual,
             "name": _name(thing, row, tables),
             "pci_address": thing.given("pci_address", tables).value,
-            "others": sum(other == usual for _, other, _ in known),
-            "severity": row["half"] if is_half(value, usual, row) else row["severity"],
-            "check": row["check"],
+            "others": len(known) - len(odd), "severity": severity, "check": row["check"],
         }  # fmt: skip
         found.append(Fact(facts, UNLIKE, path))
     return found
 
 
+def _odd(
+    values: Sequence[Any], row: Mapping[str, Any], unit: str, tables: Mapping[str, Any]
+) -> tuple[Any, dict[int, str]]:
+    """What is usual, and the severity of each value that is not, by its place."""
+    if unit:
+        far = distances(values, *limits_of(unit, tables)) if values else []
+        odd = {place: weight_of(times, row["severity"]) for place, times in enumerate(far) if times}
+        return (round(median(values), 1) if odd else None), odd
+    usual = _usual(list(values), row)
+    return usual, {
+        place: row["half"] if is_half(value, usual, row) else row["severity"]
+        for place, value in enumerate(values)
+        if usual is not None and _is_odd(value, usual, row)
+    }
+
+
+def limits_of(unit: str, tables: Mapping[str, Any]) -> tuple[float, float, str]:
+    """What `distances` takes."""
+    row = tables[UNITS][unit]
+    return row["least"], row["share"], row["worse"]
+
+
+def weight_of(times: float, severity: str) -> str:
+    """A modest distance is a remark."""
+    return severity if times >= 2 else "info"
+
+
 def _name(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
     """mlx5_3; GPU 3 where only its number names it."""
-    slot = thing.given(row["slot"], tables).value
+    slot = thing.given(row["slot"], tables).value if row["slot"] else ""
     return slot if isinstance(slot, str) else f"{row['things'].partition(chr(39))[0]} {slot}"
 
 
@@ -318,8 +445,29 @@ def _subnet(port: Any, tables: Mapping[str, Any]) -> Any:
     return ":".join(gid.split(":")[:4]) if gid else None
 
 
+def _work(gpu: Any, tables: Mapping[str, Any]) -> Any:
+    """idle or busy; None between the two, and for a GPU that is cut into parts."""
+    is_cut = gpu.mig is not None and gpu.mig.enabled
+    if gpu.error or is_cut or gpu.utilization_percent is None:
+        return None
+    if gpu.utilization_percent >= BUSY_PERCENT:
+        return "busy"
+    is_free = not gpu.processes and (gpu.memory_used_mib or 0) < IDLE_MIB
+    return "idle" if is_free and gpu.utilization_percent < 5 else None
+
+
 _GIDS = tuple(("gids", "*", name) for name in ("index", "gid", "type"))
 _WORKED_OUT: dict[str, tuple[tuple[Path, ...], Any]] = {
+    "work": (
+        (
+            ("utilization_percent",),
+            ("memory_used_mib",),
+            ("processes",),
+            ("error",),
+            ("mig", "enabled"),
+        ),
+        _work,
+    ),
     "board_line": ((("model",), ("error",)), _board("line")),
     "board_form": ((("model",), ("error",)), _board("form")),
     "roce_index": (_GIDS, _roce_index),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from unhang.audit.rules.faulty_gpus import faulty
-from unhang.audit.rules.like_things import parts, unlike
+from unhang.audit.rules.like_things import parts, settings, unlike
 from unhang.audit.rules.rising_counters import rising
 from unhang.audit.rules.rules import SEVERITIES, Rule, undecided_severity
 from unhang.audit.rules.unreadable import unreadable, without_silent_parts
@@ -109,7 +109,7 @@ class _Roots(dict):  # not dict[str, Any]: the quick check runs it on Python 3.8
         return value
 
 
-_WORKED_OUT = {"unlike": unlike, "parts": parts, "rising": rising}
+_WORKED_OUT = {"unlike": unlike, "parts": parts, "settings": settings, "rising": rising}
 
 
 def why_null(sections: Any, path: str) -> Unknown:

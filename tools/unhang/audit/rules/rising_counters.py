@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from unhang.audit.rules.distances import distances, median
 from unhang.audit.rules.values import Fact
 from unhang.core.schemas.shapes import NUMBER, Shape
 
 TABLE = "counter_rates"
 LEAST_LOOK_S = 600.0  # between two runs; a shorter time tells little
 LEAST_UPTIME_S = 3600.0  # what a boot and its first links count is no rate
+FEWEST = 1000  # an hour; fewer accuse nobody without a known normal rate
+MORE_WORK = 10  # times the packets of its like: a port with another purpose
+TRAFFIC = "_packets"  # the end of the names of counters of what jobs send
 PACKETS = "port_rcv_packets"
 # A port that receives fewer in an hour, 4 GB of full packets, trains nothing; our own number.
 FEWEST_PACKETS = 1_000_000
@@ -114,41 +118,60 @@ def rising(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]
     time is not known."""
     table = tables.get(TABLE, {})
     lacking: list[str] = []
-    counters = [
-        one
-        for one in counters_of(sections, lacking)
-        if one.kind in table
-        and "steady_per_hour" in table[one.kind]
-        and one.value >= table[one.kind]["least"]
-    ]
+    counters = list(counters_of(sections, lacking))
     missing = [one for one in map(why_null, lacking) if one.kind == "unread"]
-    if not counters:
+    if not any(one.value for one in counters):
         return missing
     before, hours = _look(sections.node)
     if hours is None:
         return [*missing, why_null("node.uptime_s")]
-    if not hours:
-        return missing
-    rises = {one: one.value - before.get(one.name, 0) for one in counters}
+    alike: dict[tuple[str, str], list[Counter]] = {}
+    for one in counters if hours else ():
+        alike.setdefault((one.kind, one.sort), []).append(one)
     found: list[Any] = missing
-    for one, rise in rises.items():
-        row, peers = table[one.kind], _peers(one, sections, before)
-        normal = row["steady_per_hour"]
-        times = row["beside_peers"]
-        stands_out = not times or (len(peers) > 1 and rise >= times * median(peers))
-        if rise >= row["least"] and rise > normal * hours and stands_out:
-            facts = {
-                "counter": one.kind, "name": one.device, "pci_address": one.pci_address,
-                "rise": rise, "hours": round(hours, 1), "per_hour": round(rise / hours),
-                "normal": normal, "peers": round(median(peers) / hours) if peers else 0,
-                "severity": _severity(row, rise / hours),
-            }  # fmt: skip
-            found.append(Fact(facts, RISING, one.path))
+    packets: dict[tuple[str, str], int] = {}
+    for (kind, sort), same in sorted(alike.items(), key=lambda pair: pair[0][0] != PACKETS):
+        rises = [max(0, one.value - before.get(one.name, 0)) for one in same]
+        if kind == PACKETS:
+            packets.update(zip(((sort, one.device) for one in same), rises, strict=True))
+        if any(rises) and not kind.endswith(TRAFFIC):
+            work = [packets.get((sort, one.device), 0) for one in same]
+            found += _odd_ones(same, rises, work, hours or 1, table.get(kind, {}), tables)
     return found
 
 
+def _odd_ones(
+    alike: Sequence[Counter], rises: Sequence[int], work: Sequence[int], hours: float,
+    row: Mapping[str, Any], tables: Mapping[str, Any],
+) -> Iterator[Fact]:  # fmt: skip
+    """The counters of one kind that rise faster than is normal, or far faster than those of the
+    other devices of their sort that do as much, where nobody but us has a normal rate. work: how
+    many packets each received."""
+    normal, rates = row.get("steady_per_hour"), [rise / hours for rise in rises]
+    is_ours = not row or row.get("confidence") == "inferred"
+    share = tables["like_units"]["hour"]["share"]
+    far = distances(rates if is_ours else [0.0] * len(rises), FEWEST, share, "higher")
+    for place, (one, rise) in enumerate(zip(alike, rises, strict=True)):
+        peers = [*rises[:place], *rises[place + 1 :]]
+        usual = median(peers) if peers else 0
+        times = row.get("beside_peers", 0)
+        stands_out = not times or (len(peers) > 1 and rise >= times * usual)
+        is_fast = normal is not None and rise >= row["least"] and rise > normal * hours
+        if (is_fast and stands_out) or (far[place] and work[place] <= MORE_WORK * median(work)):
+            severity = _severity(row, rates[place])
+            facts = {
+                "counter": one.kind, "name": one.device, "pci_address": one.pci_address,
+                "rise": rise, "hours": round(hours, 1), "per_hour": round(rates[place]),
+                "normal": normal if is_fast else round(usual / hours),
+                "peers": round(usual / hours),
+                "severity": severity if is_fast or far[place] >= 2 else "info",
+            }  # fmt: skip
+            yield Fact(facts, RISING, one.path)
+
+
 def _severity(row: Mapping[str, Any], per_hour: float) -> str:
-    return "error" if per_hour >= row.get("error_per_hour", per_hour + 1) else str(row["severity"])
+    is_error = per_hour >= row.get("error_per_hour", per_hour + 1)
+    return "error" if is_error else str(row.get("severity", "info"))
 
 
 def hourly(sections: Any, normal: Mapping[str, float], why_null: Any) -> Any:
@@ -187,18 +210,3 @@ def _look(node: Any) -> tuple[Mapping[str, int], float | None]:
         if since_s >= LEAST_LOOK_S:
             return earlier.counters, since_s / 3600
     return {}, node.uptime_s / 3600 if node.uptime_s >= LEAST_UPTIME_S else 0.0
-
-
-def _peers(one: Counter, sections: Any, before: Mapping[str, int]) -> list[int]:
-    """What the same counter of the other devices of its sort rose by."""
-    return [
-        max(0, other.value - before.get(other.name, 0))
-        for other in counters_of(sections)
-        if other.kind == one.kind and other.sort == one.sort and other.device != one.device
-    ]
-
-
-def median(values: Sequence[float]) -> float:
-    """Of one value and more. The quick check has no time to load statistics."""
-    low, high = ((len(values) - 1) // 2, len(values) // 2)
-    return (sorted(values)[low] + sorted(values)[high]) / 2

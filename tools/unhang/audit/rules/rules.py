@@ -33,7 +33,7 @@ from unhang.core.schemas.shapes import (
 
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
-PARTS = "parts"  # the list of which a comparison of nodes may take each item
+PARTS = ("parts", "settings")  # the lists of which a comparison of nodes may take each item
 ANY_DIFFERENCE = "distinct > 1"  # the comparison if a rule names none
 _ITEM_NAMES = (
     "name",
@@ -172,7 +172,7 @@ def _severity_of(
         or (
             base == "item"
             and for_each is not None
-            and _base(for_each.tree(), nodes.Filter) in ("tables", "unlike", "parts", "rising")
+            and _base(for_each.tree(), nodes.Filter) in ("tables", "unlike", *PARTS, "rising")
         )
     )
     if not (
@@ -233,6 +233,7 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
                 ("parts", like_things.PART, "peers"),
             )
         },
+        "settings": replace(list_of(Kind(like_things.PART)), reads=like_things.SETTINGS),
         "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rising_counters.READS),
         "faulty": replace(list_of(Kind(faulty_gpus.FAULTY)), reads=faulty_gpus.READS),
         "unreadable": replace(list_of(Kind(unreadable.UNREADABLE)), reads=unreadable.reads()),
@@ -334,8 +335,9 @@ def _check_fields(row: Mapping[str, Any]) -> None:
         raise RuleError("compare", f"is missing: a rule of scope {row['scope']} needs it")
     if "within" in row and (row["scope"] != "group" or "for_each" in row):
         raise RuleError("within", "belongs to scope group, to a rule without for_each")
-    if row.get("for_each", PARTS) != PARTS:
-        raise RuleError("for_each", f"belongs to scope node; other scopes have only {PARTS!r}")
+    if row.get("for_each", PARTS[0]) not in PARTS:
+        only = " and ".join(map(repr, PARTS))
+        raise RuleError("for_each", f"belongs to scope node; other scopes have only {only}")
 
 
 def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -68,10 +68,20 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
             owner,
             layer,
             bool(row.get("situations")),
-            _judged_facts(entry.rule),
+            _of_part(judged.part, where)
+            if isinstance(judged, GroupJudged) and judged.part
+            else _judged_facts(entry.rule),
             bool(row.get("usual")),
             entry.texts.get("expected", ""),
         )
+
+
+def _of_part(part: Mapping[str, Any], where: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
+    """Paths of the facts that a comparison of parts compares, of several fields those that
+    differ."""
+    names = [one.rpartition(" ")[2] for one in where.get("name", "").split(", ")]
+    is_one = tuple(names) if part["together"] else ""
+    return frozenset(tuple(one.split(".")) for one in part["reads"] if one.endswith(is_one))
 
 
 def _judged_facts(rule: Rule) -> frozenset[tuple[str, ...]]:

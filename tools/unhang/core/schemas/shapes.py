@@ -34,6 +34,7 @@ class Shape:
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
+    not_compared: str = ""  # why its number is no larger or smaller than that of its like
 
     @functools.cached_property
     def is_scalar(self) -> bool:
@@ -138,6 +139,7 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
         sample=sample,
         counter=counter,
         identity=place.get("x-kind") == "identity",
+        not_compared=place.get("x-not-compared", ""),
     )
 
 
