@@ -46,7 +46,7 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
     where = _where(waiting)
     everybody = f"{some_are(len(job.looks), len(job.looks))} in {where}"
     if len(seen) < world:
-        others = "look at the other nodes too (--hosts, --slurm-job)"
+        others = "look at the other nodes too (--host, --slurm-job)"
         return Verdict(
             UNKNOWN,
             [],

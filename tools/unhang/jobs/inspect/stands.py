@@ -106,7 +106,7 @@ def stand_of(
             if standing and rank is not None and rank in standing.places
             else None
         )
-        then = f"look there too: unhang inspect --hosts {host}" if host else NEXT["others"]
+        then = f"look there too: unhang inspect --host {host}" if host else NEXT["others"]
         return suspected(
             host,
             rank,
