@@ -101,7 +101,7 @@ def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_sugges
         (["-i", "empty.yml"], "empty.yml has no hosts"),
         (
             ["-i", "one.yml", "--limit", "other"],
-            "one.yml has no hosts that --limit other matches",
+            "one.yml has no hosts that --host other matches",
         ),
         (
             ["-i", "one.yml", "--limit", "gpu[1-"],

@@ -175,7 +175,7 @@ SHELL = ("cp", "export", "ansible-inventory", "source", "ssh-keygen")  # in this
 def test_a_smoke_test_over_ssh_names_the_nodes_that_nobody_answers_for(run, tmp_path):
     # on a machine whose resolver knows the names
     program(tmp_path, "ssh", (Path(DEMO) / "recorded" / "bin" / "ssh-no-route").read_text())
-    done = run(as_typed("unhang smoke --hosts gpu[01-08] --python /opt/train/bin/python"))
+    done = run(as_typed("unhang smoke --host gpu[01-08] --python /opt/train/bin/python"))
     assert done.returncode == 2, done.stdout + done.stderr
     assert [f"suspect: gpu0{number}, in launch" in done.stdout for number in range(1, 9)] == [
         True
@@ -191,7 +191,7 @@ def test_a_smoke_test_under_slurm_gives_srun_what_the_page_gives_it(run, tmp_pat
     )
     done = run(
         as_typed(
-            "unhang smoke --launcher slurm --hosts gpu[01-08] --srun=--partition=gpu"
+            "unhang smoke --launcher slurm --host gpu[01-08] --srun=--partition=gpu"
             " --srun=--gres=gpu:8"
         )
     )

@@ -8,22 +8,33 @@ import argparse
 import json
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import fleets
 import kubernetes_validate
 import pytest
 import yaml
+from api_stand_in import answering
 from kubernetes_chart import CHART, DIGEST, GATE, LEAST, helm_on, one, pod, rendered
 
 from unhang.act.gate.host_programs import LONGEST_MESSAGE
+from unhang.audit.ways.files import arrivals_of, limits
 from unhang.jobs.commands.watch import add_arguments
 
 FILES = CHART / "files"
 TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
 PAGE = (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 # Everything that values can switch on.
-ALL = {**GATE, "watch": True, "driverContainer": True, "kernelLog": "kmsg", "seLinuxType": "spc_t"}
+ALL = {
+    **GATE,
+    "watch": True,
+    "configMaps": True,
+    "driverContainer": True,
+    "kernelLog": "kmsg",
+    "seLinuxType": "spc_t",
+}
 # What a pod may not do by itself: each such line is explained on the line or above it.
 PRIVILEGES = re.compile(
     r"^ *(?:hostNetwork: true|hostPID: true|hostIPC: true|hostPath:|runtimeClassName:|runAsUser:"
@@ -53,6 +64,8 @@ def test_a_value_that_is_missing_or_unknown_is_refused_by_its_name():
         "intervall": {**LEAST, "intervall": 60},
         "/kernelLog": {**LEAST, "kernelLog": "journal"},
         "/watch": {**LEAST, "watch": "yes"},
+        "app.kubernetes.io/name": {**LEAST, "podLabels": {"app.kubernetes.io/name": "mine"}},
+        "/resources": {**LEAST, "resources": {"colector": {}}},
     }
     assert {word: word in helm_on(values).get("problem", "") for word, values in wrong.items()} == (
         dict.fromkeys(wrong, True)
@@ -94,10 +107,75 @@ def test_values_reach_the_pods():
     assert not {"capabilities", "allowPrivilegeEscalation"} & {*collector["securityContext"]}
 
 
+def test_what_a_site_wants_of_every_pod_reaches_every_pod():
+    proxy = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
+    objects = rendered(
+        **{**ALL, "image": {"repository": "r", "tag": "1"}},
+        env=[proxy],
+        podLabels={"team": "gpu"},
+        podAnnotations={"mesh": "off"},
+        priorityClassName="node",
+        resources={"collector": {"limits": {"memory": "2Gi"}}},
+    )
+    for name in ("unhang-collector", "unhang-condition"):
+        template = one(objects, "DaemonSet", name)["spec"]["template"]
+        assert template["metadata"]["labels"] == {"app.kubernetes.io/name": name, "team": "gpu"}
+        assert template["metadata"]["annotations"]["mesh"] == "off"
+        assert template["spec"]["priorityClassName"] == "node"
+        # first, so that what the chart itself sets is not replaced
+        assert [each["env"][0] for each in template["spec"]["containers"]] == [proxy] * len(
+            template["spec"]["containers"]
+        )
+    collector = container(pod(objects), "collector")
+    assert collector["image"] == "r:1"
+    assert collector["resources"]["limits"] == {"memory": "2Gi"}
+    assert collector["resources"]["requests"]["memory"] == "64Mi"
+
+
+def test_a_document_that_is_published_is_judged_as_kubectl_prints_it(tmp_path):
+    """The container `publish` beside a server in place of the API's."""
+    document = fleets.node("gpu001", [], {})["facts"]
+    (tmp_path / "node.json").write_text(json.dumps(document))
+    env = container(pod(rendered(configMaps=True)), "publish")["env"]
+    given = {row["name"]: row.get("value", "node-a") for row in env}
+    with answering(tmp_path, lambda _path: (201, {})) as server:
+        own = {"KUBERNETES_SERVICE_HOST": server.host, "ACCOUNT": str(tmp_path)}
+        own |= {"KUBERNETES_SERVICE_PORT": str(server.port), "DOCUMENT": f"{tmp_path}/node.json"}
+        with subprocess.Popen(
+            [sys.executable, FILES / "publish.py"], env=given | own, stdout=subprocess.PIPE
+        ) as running:
+            line = running.stdout.readline().decode()
+            running.kill()
+    size = (tmp_path / "node.json").stat().st_size
+    assert line == f"node-a: {size} bytes are in its ConfigMap\n"
+    first, _, rest = (tmp_path / "asked").read_text().partition("\n")
+    path = "/api/v1/namespaces/unhang-results/configmaps/node-a?fieldManager=unhang&force=true"
+    assert first == f"PATCH {path}"
+    assert "Bearer t\n" in rest
+    made = json.loads(rest.partition("\n\n")[2])
+    listed = {"apiVersion": "v1", "items": [made, made], "kind": "List"}
+    (tmp_path / "cm.json").write_text(json.dumps(listed, indent=4))
+    arrived = list(arrivals_of(str(tmp_path / "cm.json"), limits()))
+    assert [one.node["facts"] for one in arrived] == [document] * 2
+
+
+def test_the_account_that_publishes_can_write_configmaps_of_one_namespace_and_nothing_else():
+    for watch, account in ((False, "unhang-results"), (True, "unhang-watch")):
+        objects = rendered(configMaps=True, watch=watch)
+        assert pod(objects)["serviceAccountName"] == account
+        role = one(objects, "Role", "unhang-results")
+        assert (role["metadata"]["namespace"], [(r["resources"], r["verbs"]) for r in role["rules"]]) == (
+            "unhang-results", [(["configmaps"], ["create", "patch"])]
+        )  # fmt: skip
+        (who,) = one(objects, "RoleBinding", "unhang-results")["subjects"]
+        assert (who["name"], who["namespace"]) == (account, "unhang")
+        assert one(objects, "ConfigMap", "unhang-collect")["metadata"].get("namespace") is None
+
+
 def test_the_scripts_of_the_pods_are_the_files(tmp_path):
-    objects = rendered(**GATE)
+    objects = rendered(**ALL)
     for name, files in (
-        ("unhang-collect", ["collect.sh"]),
+        ("unhang-collect", ["collect.sh", "publish.py"]),
         ("unhang-node-condition", ["judge.sh", "unhang.json", "verdict.sh"]),
     ):
         texts = one(objects, "ConfigMap", name)["data"]
@@ -105,7 +183,7 @@ def test_the_scripts_of_the_pods_are_the_files(tmp_path):
         for file in files:
             assert texts[file].rstrip("\n") == (FILES / file).read_text().rstrip("\n")
     assert sorted(path.name for path in FILES.iterdir()) == sorted(
-        ["collect.sh", "judge.sh", "unhang.json", "verdict.sh"]
+        ["collect.sh", "judge.sh", "publish.py", "unhang.json", "verdict.sh"]
     )
 
 
@@ -119,6 +197,9 @@ def test_the_schemas_of_the_api_take_every_object(version):
         "ServiceAccount",
         "ClusterRole",
         "ClusterRoleBinding",
+        "Namespace",
+        "Role",
+        "RoleBinding",
     }
     for row in objects:
         kubernetes_validate.validate(row, version, strict=True)
@@ -316,7 +397,15 @@ def test_the_condition_gives_the_token_to_one_container_and_capabilities_to_none
 
 def test_no_registry_is_named():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert values["image"] == values["gate"]["detector"] == {"repository": "", "digest": ""}
+    assert (
+        values["image"]
+        == values["gate"]["detector"]
+        == {
+            "repository": "",
+            "digest": "",
+            "tag": "",
+        }
+    )
     assert not re.search(r"image: *[a-z]", "".join(path.read_text() for path in TEMPLATES))
 
 

@@ -18,4 +18,4 @@ def test_two_hosts_on_this_machine_train_together():
 def test_it_is_for_this_machine_alone():
     done = smoke("--as-hosts", 2, "--hosts", "gpu1", local=False)
     assert done.code == 2
-    assert "--as-hosts needs --local beside it, not --hosts" in done.stderr
+    assert "--as-hosts needs --local beside it, not --host" in done.stderr

@@ -2,7 +2,7 @@
 
 A command's module is imported only when the command is called, so that `unhang --help` stays fast
 and a broken command affects no other. Exit codes: 0 nothing found, 1 findings at or above
---fail-on, 2 the command failed.
+--fail-on, 2 the command failed, 3 it is not decided yet.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import difflib
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
+import textwrap
 import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from unhang import __version__
-from unhang.commands import COMMANDS, GROUPS, HIDDEN, RENAMED
+from unhang.commands import COMMANDS, FIRST, HIDDEN, RENAMED
 from unhang.commands.for_jobs import JOB_READER, LOOK_READER, node_documents
 from unhang.commands.handed_over import HANDED_OVER
 from unhang.commands.names import command_and_arguments, load_command, missing_package
@@ -35,16 +37,8 @@ LONGEST_LINE = 4000
 LONGEST_TYPED = 400  # of the command line in a file of a fault
 LAST_LINE = (
     "unhang COMMAND --help has the options. Exit codes: 0 nothing found at or above --fail-on, 1"
-    " findings, 2 the command failed."
+    " findings, 2 the command failed, 3 not decided yet."
 )
-FIRST_STEPS = {  # {command: (spelling, purpose)}
-    "inspect": ("unhang inspect", "a job hangs now: which rank, where it stands, why"),
-    "collect": ("unhang collect | unhang judge -", "check this machine only, without Ansible"),
-    "audit": ("unhang audit -i INVENTORY", "check every node, and show what to do first"),
-    "report": ("unhang report -v", "every finding of the last run; -o html: HTML report"),
-    "diagnose": ("unhang diagnose job.log", "why a job hung, failed or is slow"),
-    "lint": ("unhang lint job.sbatch", "settings that cause hangs, before the job runs"),
-}
 # Options of other commands and tools, and their equivalents here.
 OTHER_NAMES = {
     "--only": "--rule", "--hosts": "--host", "--node": "--host", "--nodes": "--host",
@@ -143,24 +137,17 @@ def top_parser() -> argparse.ArgumentParser:
     """The parser of `unhang --help` and `unhang --version`."""
     listed = [name for name in COMMANDS if " " not in name]  # the others are in their lines
     width = max(map(len, listed))
-    steps = "\n".join(
-        f"  {typed:<34} {purpose}"
-        for name, (typed, purpose) in FIRST_STEPS.items()
-        if name in COMMANDS
-    )
-    shown = {title: [name for name in names if name in COMMANDS] for title, names in GROUPS.items()}
-    shown["more"] = [name for name in listed if not any(name in names for names in shown.values())]
-    parts = (
-        "\n".join([f"{title}:", *(f"  {name:<{width}}  {COMMANDS[name]}" for name in names)])
-        for title, names in shown.items()
-        if names
-    )
-    listing = "\n\n".join(parts)
+    columns, indent = shutil.get_terminal_size().columns, " " * (width + 4)
+    lines = [
+        textwrap.fill(f"  {name:<{width}}  {COMMANDS[name]}", columns, subsequent_indent=indent)
+        for name in listed
+    ]
+    listing = "\n".join([*lines[:FIRST], "", "more:", *lines[FIRST:]])
     parser = _Parser(
         prog="unhang",
         usage="unhang COMMAND [options]",
-        description="Finds why multi-GPU training hangs on a fleet of nodes.",
-        epilog=f"first steps:\n{steps}\n\n{listing}\n\n{LAST_LINE}",
+        description="Says which rank a hanging job waits for; audits nodes.",
+        epilog=f"commands:\n{listing}\n\n{textwrap.fill(LAST_LINE, columns)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"unhang {__version__}")
@@ -234,10 +221,8 @@ class _Parser(argparse.ArgumentParser):
                 if other in known
                 else next(iter(whole or difflib.get_close_matches(option, known, 1, NEAR)), "")
             )
-        hosts = next((one for one in ("--limit", "--host") if one in known), None)
-        return (
-            f"{hosts} {unknown[0]}" if hosts and unknown and not unknown[0].startswith("-") else ""
-        )
+        is_host = "--host" in known and unknown and not unknown[0].startswith("-")
+        return f"--host {unknown[0]}" if is_host else ""
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from unhang.cli import command_and_parser, main
-from unhang.commands import COMMANDS, GROUPS
+from unhang.commands import COMMANDS
 from unhang.core.errors import UserError
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -119,21 +120,72 @@ def test_a_file_of_a_fault_holds_no_secret_and_little_of_what_was_typed(failing,
     assert details.stat().st_mode & 0o077 == 0
 
 
-def test_help_is_grouped_by_who_asks_and_lists_each_command_once(capsys):
+@pytest.mark.parametrize("columns", ["60", "120"])
+def test_help_lists_each_command_once_and_first_what_a_person_needs_first(
+    columns, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", columns)
     with pytest.raises(SystemExit):
         main(["--help"])
-    text = capsys.readouterr().out
-    assert all(f"\n{title}:\n" in text for title in GROUPS)
-    listed = [
-        line[2:].partition("  ")[0]
-        for line in text.partition(next(iter(GROUPS)))[2].splitlines()
-        if line.startswith("  ")
+    page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= int(columns)
+    first, _, more = page.partition("commands:\n")[2].partition("\nmore:\n")
+    more = more.partition("\n\n")[0]
+    named = [
+        [line.split()[0] for line in part.splitlines() if line[2:3].strip()]
+        for part in (first, more)
     ]
-    assert [name for names in GROUPS.values() for name in names] == listed
-    assert sorted(listed) == sorted(name for name in COMMANDS if " " not in name)
-    assert len(listed) <= 22
+    assert named[0] == (
+        [
+            "inspect",
+            "diagnose",
+            "watch",
+            "lint",
+            "audit",
+            "collect",
+            "judge",
+            "report",
+            "plan",
+            "remediate",
+            "smoke",
+            "explain",
+        ]
+    )
+    assert [*named[0], *named[1]] == [name for name in COMMANDS if " " not in name]
     for name in (one for one in COMMANDS if " " in one):  # in the line of its first word
         assert name in COMMANDS[name.split()[0]]
+
+
+def test_every_command_selects_nodes_and_an_inventory_by_the_same_words():
+    """Names of before are taken as well, and not shown."""
+    for name in COMMANDS:
+        parser = command_and_parser(name)[1]
+        shown = {
+            option
+            for action in parser._actions
+            if action.help != argparse.SUPPRESS
+            for option in action.option_strings
+        }
+        assert not shown & {"--limit", "--hosts", "--nodes", "--nodelist"}, name
+        for short, long in (("-l", "--host"), ("-i", "--inventory")):
+            assert (short in shown) == (long in shown), name
+
+
+@pytest.mark.parametrize(
+    ("typed", "attribute"),
+    [
+        ("audit --limit a --host b", "limit"),
+        ("demo --limit a -l b", "limit"),
+        ("policy --from latest --limit a -l b", "limit"),
+        ("inspect --hosts a --limit b", "host"),
+        ("smoke --hosts a --host b", "host"),
+        ("report --host a -l b", "host"),
+    ],
+)
+def test_old_names_of_nodes_mean_what_the_name_means(typed, attribute):
+    name, *rest = typed.split()
+    given = getattr(command_and_parser(name)[1].parse_args(rest), attribute)
+    assert given == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -237,4 +289,4 @@ def test_a_misspelt_command_is_answered_with_the_meant_one_first(capsys, typed, 
 
 def test_a_command_that_resembles_none_is_answered_with_the_list(capsys):
     assert main(["qqqq"]) == 2
-    assert "there are audit," in capsys.readouterr().err
+    assert "there are inspect," in capsys.readouterr().err

@@ -9,62 +9,31 @@ from __future__ import annotations
 # {name: purpose}; the file of `catalogue new` is catalogue_new.py, and `unhang --help` shows it in
 # the line of `catalogue`
 COMMANDS = {
+    "inspect": "look at a running job: which rank all others wait for, where it stands, and why",
+    "diagnose": "find the most probable cause of a failure in logs",
+    "watch": "watch a running job; when it makes no progress, say which rank it is and why",
+    "lint": "find useless, harmful or fault-hiding settings in scripts before they run",
     "audit": "read every node of an inventory and judge the facts",
-    "demo": "audit a recorded fleet, without GPU or ssh",
-    "collect": "read this machine and print its facts",
-    "judge": "judge a run folder again, off-line",
-    "waive": "accept a finding until a day: write the waiver into the inventory's policy",
+    "collect": "read this machine and print its facts: unhang collect | unhang judge -",
+    "judge": "judge a run folder again, off-line, or what collect printed",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
-    "history": (
-        "list the runs; show what happened to a node or a finding; history diff: what differs"
-        " between two runs or sides"
-    ),
-    "history diff": (
-        "show what changed between two runs, or what differs between two groups, nodes or"
-        " environments"
-    ),
     "plan": "turn findings into a plan: which roles on which nodes, in which waves",
-    "remediate": (
-        "apply a plan in waves, stop when nodes fail, resume after an interruption; show the state"
-        " of each node"
-    ),
-    "completion": "print the completion script for bash, zsh or fish",
-    "catalogue": (
-        "list the rules and tables; catalogue new: a row for a new rule; catalogue check: a folder"
-        " of your rules"
-    ),
+    "remediate": "apply a plan in waves that stop when nodes fail; show the state of each node",
+    "smoke": "prove that a group of GPUs can train together, or name the faulty one",
+    "explain": "describe a rule, Xid, variable, version or GPU, with sources",
+    "demo": "audit a recorded fleet, without GPU or ssh",
+    "waive": "accept a finding until a day: write the waiver into the inventory's policy",
+    "history": "list the runs; what happened to a node or a finding; history diff: what differs",
+    "history diff": "show what differs between two runs, groups, nodes or environments",
+    "preprovision": "decide which nodes may join; --verify checks an admission; short name: admit",
+    "policy": "write a policy from nodes that are known to be good",
+    "catalogue": "list rules and tables; catalogue new: a new rule; catalogue check: your rules",
     "catalogue new": "print a row for a new rule, with examples that prove it",
     "catalogue check": "check a folder of rules",
-    "explain": "describe a rule, Xid, variable, version or GPU, with sources",
-    "smoke": "prove that a group of GPUs can train together, or name the faulty one",
-    "preprovision": (
-        "decide which nodes may join, by audit and smoke tests; --verify checks an admission"
-        " record; short name: admit"
-    ),
-    "policy": "write a policy from nodes that are known to be good",
-    "inspect": "look at a running job: which rank all others wait for, where it stands, and why",
-    "watch": "watch a running job; when it makes no progress, say which rank it is and why",
-    "diagnose": "find the most probable cause of a failure in logs",
-    "lint": "find useless, harmful or fault-hiding settings in scripts before they run",
-    "mcp": "let an assistant ask diagnose, inspect, explain, lint and the last audit; reads only",
+    "completion": "print the completion script for bash, zsh or fish",
+    "mcp": "let an assistant ask diagnose, inspect, explain, lint, the last audit; reads only",
 }
-# {who asks: names of COMMANDS}, as --help lists them.
-GROUPS = {
-    "a job that hangs, fails or is slow": (
-        "inspect",
-        "diagnose",
-        "watch",
-        "lint",
-        "explain",
-        "smoke",
-        "mcp",
-    ),
-    "the nodes": ("demo", "audit", "collect", "judge", "report", "waive"),
-    "what changed": ("history",),
-    "repair": ("plan", "remediate"),
-    "who may join": ("preprovision", "policy"),
-    "rules and the shell": ("catalogue", "completion"),
-}
+FIRST = 12  # of COMMANDS: those that the first page of --help has first
 # {name of the version before: what is typed now}
 RENAMED = {
     "runs": "unhang history",

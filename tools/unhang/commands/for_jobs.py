@@ -71,7 +71,7 @@ LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)
 
 
 def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """The evidence of nodes that --hosts and --inventory name. Raises UserError."""
+    """The evidence of nodes that --host and --inventory name. Raises UserError."""
     from unhang.jobs.commands.inspect_nodes import node_documents as documents
 
     return documents(asked, options)

@@ -43,13 +43,13 @@ def expand_hosts(texts: Iterable[str]) -> list[str]:
         for name in expand_limit(text):
             if name.startswith(("!", "&", "~", "@")) or any(sign in name for sign in "*?["):
                 raise UserError(
-                    f"--hosts takes host names or node sets such as gpu[01-08], not {name!r}"
+                    f"--host takes host names or node sets such as gpu[01-08], not {name!r}"
                 )
             hosts.append(name)
     found = list(dict.fromkeys(hosts))
     if not found:
         raise UserError(
-            "--hosts names no hosts; it takes host names or node sets such as gpu[01-08]"
+            "--host names no hosts; it takes host names or node sets such as gpu[01-08]"
         )
     return found
 

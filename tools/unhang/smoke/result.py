@@ -114,7 +114,7 @@ def _straggler(story: Story, time_us: float, median: float) -> Suspect:
         story.gpu,
         "pace",
         why,
-        "clocks, throttling, power and other jobs there: unhang audit -i INVENTORY --limit"
+        "clocks, throttling, power and other jobs there: unhang audit -i INVENTORY --host"
         f" {story.host}",
         may_be_slow=True,
     )

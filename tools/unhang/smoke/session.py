@@ -266,7 +266,7 @@ def _conclude(result: dict[str, Any], answer: IsolationResult, phase: str) -> No
             " good"
         )
         found.append(
-            _suspect(node, phase, why, f"drain {node}; unhang audit -i INVENTORY --limit {node}")
+            _suspect(node, phase, why, f"drain {node}; unhang audit -i INVENTORY --host {node}")
         )
     for one, other in answer.bad_links:
         why = (

@@ -95,7 +95,7 @@ def test_a_command_that_is_pasted_is_taken_and_means_the_nodes_of_its_cause(
     )
     assert asked_filter(folder, read_findings(folder), given).hosts == frozenset(hosts)
     name, given = parsed(commands["node-unreachable"])
-    assert (name, given.inventory, expand_limit(given.limit)) == (
+    assert (name, given.inventory, given.limit) == (
         "audit",
         ["inventory/here"],
         ["gone-1"],
@@ -150,7 +150,7 @@ def test_what_a_run_of_somebody_else_says_is_in_no_command(tmp_path, capsys, for
     assert "/tmp/sent" not in text and "curl" not in text
     assert not re.search(r"(?:--limit|--host|nodename=?) ?['\"]?(?:gpu|gone)", text)
     if form in ("table", "table -v", "csv", "json"):
-        assert "audit -i INVENTORY --limit NODES" in text
+        assert "audit -i INVENTORY --host NODES" in text
         assert re.search(r"remediate \S+ --rule a-role --host NODES -i INVENTORY", text)
         assert "scontrol update nodename=NODES state=drain" in text
 
@@ -164,7 +164,7 @@ def test_the_judge_writes_no_command_of_a_run_of_somebody_else(tmp_path):
     main(["judge", str(folder)])
     causes = json.loads((folder / "findings.json").read_text())["causes"]
     assert {cause["command"] for cause in causes if cause["unread"]} == {
-        "unhang audit -i INVENTORY --limit NODES"
+        "unhang audit -i INVENTORY --host NODES"
     }
     assert not [cause for cause in causes if re.search("gpu|gone", cause["command"])]
 
@@ -248,7 +248,7 @@ def test_a_node_that_was_not_read_is_read_again_with_the_inventory_of_the_run_in
 ):
     folder = write_fleet(tmp_path / RUN, FEW)
     main(["report", str(folder), "-o", form])
-    assert "audit -i inventory/here --limit gone-1" in capsys.readouterr().out
+    assert "audit -i inventory/here --host gone-1" in capsys.readouterr().out
 
 
 def test_commands_for_findings_outside_of_their_run_find_the_run_by_its_id(

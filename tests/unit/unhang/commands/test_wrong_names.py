@@ -101,14 +101,14 @@ def test_status_without_a_run_shows_the_newest_plan_where_a_later_audit_has_none
             "Ansible's ini reader refuses it: not enough values; see: ansible-inventory -i hosts.ini --graph",
         ),
         ("[ERROR]: no hosts to target\n", None, "gpu[1-2]",
-        "audit -i INVENTORY --limit 'gpu[1-2]'"),
+        "audit -i INVENTORY --host 'gpu[1-2]'"),
         (
             "[ERROR]: Could not match supplied host pattern, ignoring: gpu099\n", ["hosts.yml"],
             "gpu[003,099]",
             "hosts.yml has hosts, but none that gpu099 names; list them with: ansible-inventory -i hosts.yml --graph",
         ),
         ("[ERROR]: no hosts to target\n", ["inventory/mine"], "gpu9",
-        "inventory/mine has no hosts that --limit gpu9 matches"),
+        "inventory/mine has no hosts that --host gpu9 matches"),
     ],
 )  # fmt: skip
 def test_reason_of_an_audit_without_hosts_says_what_to_type(

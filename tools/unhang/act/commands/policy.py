@@ -19,6 +19,7 @@ from unhang.core.commands.common_options import (
     add_repeatable,
     add_value,
 )
+from unhang.core.commands.host_option import add_host
 from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
@@ -31,7 +32,7 @@ from unhang.core.text import visible
 SERIOUS = ("critical", "error")
 MOST_SHOWN = 8
 EXAMPLES = """\
-  unhang policy --from latest --limit 'gpu[001-004]' --out policy.yml   what these nodes of the last audit have in common
+  unhang policy --from latest --host 'gpu[001-004]' --out policy.yml    what these nodes of the last audit have in common
   unhang policy --from 'gpu[001-004]' -i inventory/mycluster            audits them now"""  # noqa: E501
 
 
@@ -43,12 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a run folder or its id; or nodes, which the command audits first",
     )
-    add_value(
-        parser,
-        "--limit",
-        "HOSTS",
-        "only these nodes of the run: names and node sets (gpu[001-016])",
-    )
+    only = "only these nodes of the run: names and node sets (gpu[001-016])"
+    add_host(parser, only, "--limit", dest="limit")
     add_inventory(parser, "inventory file or folder of HOSTS (default: this machine)")
     accept = "write the policy despite this critical or error finding; repeatable"
     add_repeatable(parser, "--accept", "RULE", accept)
@@ -76,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     if out:
         checked_output(arguments.out)
     source = source_run(arguments.source, arguments.inventory)
-    nodes = good_nodes(source, arguments.limit)
+    nodes = good_nodes(source, ",".join(arguments.limit))
     draft = policy_from_nodes({host: node["facts"]["sections"] for host, node in nodes.items()})
     text = render_policy(draft, head_lines(source.name, list(nodes), arguments.accept), bandwidth)
     refuse_bad_nodes(source, nodes, text, arguments.accept)
@@ -107,7 +104,7 @@ def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
     wanted = set(expand_limit(limit)) if limit else None
     nodes = dict(map(_node_in, run_folder.node_files(folder)))
     if wanted is not None and (missing := sorted(wanted - set(nodes))):
-        raise UserError(f"--limit names {fold_hosts(missing)}, which {folder} does not have")
+        raise UserError(f"--host names {fold_hosts(missing)}, which {folder} does not have")
     chosen = {
         host: node for host, node in sorted(nodes.items()) if wanted is None or host in wanted
     }
@@ -119,14 +116,14 @@ def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
     if unread or not chosen:
         lacking = f"facts of {fold_hosts(unread)}" if unread else "nodes that were read"
         raise UserError(
-            f"there are no {lacking} in {folder}; choose others with --limit, or audit them again"
+            f"there are no {lacking} in {folder}; choose others with --host, or audit them again"
         )
     for host, node in chosen.items():
         try:
             to_facts(node["facts"])
         except InvalidNode as problem:
             raise UserError(
-                f"{folder}: {visible(host, 100)}: {problem}; choose others with --limit, or audit"
+                f"{folder}: {visible(host, 100)}: {problem}; choose others with --host, or audit"
                 " it again"
             ) from None
     return chosen
@@ -162,7 +159,7 @@ def refuse_bad_nodes(
     shown = "\n".join([*lines[:MOST_SHOWN], *more])
     raise UserError(
         f"the catalogue does not find all nodes good:\n{shown}\nmend them first, choose others with"
-        f" --limit, or add: {options}"
+        f" --host, or add: {options}"
     )
 
 

@@ -73,6 +73,6 @@ def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def exit_code(document: Mapping[str, Any]) -> int:
-    """The playbook's own: 0 all pass, 2 a node failed, 4 none failed and not all are proved."""
+    """0 all pass, 1 a node failed, 3 none failed and not all are proved."""
     totals = document["totals"]
-    return 2 if totals[FAIL] else 4 if totals[NOT_PROVED] else 0
+    return 1 if totals[FAIL] else 3 if totals[NOT_PROVED] else 0

@@ -26,6 +26,7 @@ from unhang.core.commands.common_options import (
     add_value,
 )
 from unhang.core.commands.hooks import Hooks
+from unhang.core.commands.host_option import add_host
 from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
@@ -45,11 +46,11 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inventory(parser)
-    parser.add_argument(
-        "-l",
+    add_host(
+        parser,
+        "read only these: node sets (gpu[001-016]), groups, Ansible patterns",
         "--limit",
-        metavar="HOSTS",
-        help="only these: node sets (gpu[001-016]), groups, Ansible patterns",
+        dest="limit",
     )
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to read at a time")
     parser.add_argument(
@@ -89,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     """0 nothing found, 1 findings, 2 the command failed."""
+    arguments.limit = ",".join(arguments.limit) or None
     reading, judging = ReadOptions.of(arguments), JudgingOptions.of(arguments)
     hooks, folder = Hooks.of(arguments), None
     try:
@@ -122,7 +124,7 @@ def _check_reading(options: ReadOptions) -> None:
         found = options.ansible[0]
         raise UserError(
             f"behind --, {found!r} is not an option of ansible-playbook; hosts are named with"
-            " --limit, inventories with --inventory"
+            " --host, inventories with --inventory"
         )
     if options.forks is not None and options.forks < 1:
         raise UserError(f"--forks takes a number of nodes from 1 on, not {options.forks}")

@@ -19,7 +19,7 @@ from unhang.core.run.handed_over import HandedOver
 
 EXAMPLES = """\
   unhang demo                      the first screen of 23 recorded nodes; nothing of this machine is read
-  unhang demo --limit gpu007 -v    every finding of one of them; the options are those of unhang audit"""  # noqa: E501
+  unhang demo --host gpu007 -v     every finding of one of them; the options are those of unhang audit"""  # noqa: E501
 ARCHIVE = "demo.tar.gz"  # tools/setup/packed_project.py writes it
 
 

@@ -19,6 +19,7 @@ from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import OWNERS
 from unhang.core.commands.common_options import add_repeatable
+from unhang.core.commands.host_option import add_host
 from unhang.core.commands.options import Options
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
@@ -36,17 +37,18 @@ MAX_LIST_BYTES = 32 << 20
 
 
 def add_filters(
-    parser: argparse.ArgumentParser, title: str = "filters for the output and the exit code"
+    parser: argparse.ArgumentParser,
+    title: str = "filters for the output and the exit code",
+    *,
+    reads: bool = False,
 ) -> None:
     """Adds the options. Each may be repeated, and accepts several values with commas. title: of
-    their part of the help."""
+    their part of the help; reads: the command's own --host selects the nodes that are read."""
     group = parser.add_argument_group(title)
-    add_repeatable(
-        group,
-        "--host",
-        "HOSTS",
-        "only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line",
-    )
+    if reads:
+        parser.set_defaults(host=[])
+    else:
+        add_host(group, "only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line")
     add_repeatable(group, "--group", "GROUP", "only nodes of this inventory group")
     add_repeatable(
         group, "--rule", "RULE", "only findings of this rule: gpu-gives-no-handle, 'nccl-*'"

@@ -23,7 +23,7 @@ def add_judging_options(parser: argparse.ArgumentParser, policy: str, *, is_new:
     add_rules(parser)
     add_value(parser, "--policy", "FILE", f"use this policy instead of {policy}")
     add_format(parser)
-    add_filters(parser)
+    add_filters(parser, reads=is_new)
     add_fail_on(parser)
     if is_new:
         add_hooks(parser)

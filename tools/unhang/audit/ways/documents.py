@@ -3,6 +3,7 @@ strict reader of answers."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ HEAD, LONGEST_HEAD = re.compile(rb'\{\s{0,16}"schema"\s{0,4}:\s{0,4}"unhang/node
 # blanks, or what `kubectl logs --prefix` puts before a line
 BEFORE = re.compile(rb"(?:\[pod/[^\]\n]{1,600}\])?\s*")
 POD = re.compile(rb"\[pod/(?P<pod>[a-z0-9.-]{1,253})/(?P<container>[a-z0-9-]{1,63})\]")
+# `kubectl get configmaps -o json`: each document is a string in it
+OF_KUBECTL = re.compile(rb'\s*\{\s*"apiVersion"')
+IN_CONFIG_MAP = re.compile(
+    rb'"node\.json":\s*("(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+")'
+)
 A_KEY = re.compile(rb'":\s?(?:[\d"{\[-]|null|true|false)')
 
 
@@ -134,9 +140,24 @@ def split_documents(source: IO[bytes] | CountedStream) -> Iterator[bytes]:
     """
     splitter = _Splitter()
     while chunk := source.read(CHUNK):
+        if not splitter.held and OF_KUBECTL.match(chunk):
+            yield from _of_config_maps(source, chunk)
+            return
         yield from splitter.pieces(chunk)
     yield from splitter.pieces(b"", is_last=True)
     yield from splitter.rest()
+
+
+def _of_config_maps(source: IO[bytes] | CountedStream, held: bytes) -> Iterator[bytes]:
+    """The documents of a list of ConfigMaps, of which `held` is the beginning."""
+    more = held
+    while more:
+        end = 0
+        for found in IN_CONFIG_MAP.finditer(held):
+            end = found.end()
+            yield json.loads(found[1].decode("utf-8", "replace")).encode("utf-8", "replace")
+        more = source.read(CHUNK)
+        held = held[end:][-3 * ANSWER_LIMIT_CHARS :] + more
 
 
 class _Splitter:

@@ -54,7 +54,7 @@ def limit_arguments(limit: str | None) -> Iterator[list[str]]:
         return
     if limit.startswith("@"):
         if kind := irregular(Path(limit[1:])):
-            raise UserError(f"--limit names {limit[1:]}, which is {kind}, not a file of hosts")
+            raise UserError(f"--host names {limit[1:]}, which is {kind}, not a file of hosts")
         yield ["--limit", limit]
         return
     patterns = expand_limit(limit)
@@ -184,12 +184,12 @@ def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) 
             found = f"Ansible's {unread['plugin']} reader refuses it: {what}"
             return f"the inventory {where} cannot be read: {found}; see: {listing.format(where)}"
         if limit and not inventories:
-            again = f"{project.program_as_typed()} audit -i INVENTORY --limit {shlex.quote(limit)}"
+            again = f"{project.program_as_typed()} audit -i INVENTORY --host {shlex.quote(limit)}"
             return (
                 f"--inventory is missing, and without it this machine alone is read, not {limit};"
                 f" next: {again}"
             )
-        among = f" that --limit {limit} matches" if limit else ""
+        among = f" that --host {limit} matches" if limit else ""
         return f"{where} has no hosts{among}; list them with: {listing.format(where)}"
     return (
         reasons[-1]

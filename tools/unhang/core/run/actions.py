@@ -2,7 +2,7 @@
 
 | the cause | the command |
 | --- | --- |
-| its nodes were not read | `unhang audit --limit NODES`, to read them again |
+| its nodes were not read | `unhang audit --host NODES`, to read them again |
 | a role repairs it | `unhang remediate RUN --rule RULE --host NODES`, which plans for it and previews |
 | a person has to take the node out of service | the scheduler's own command, where the node was seen to run Slurm or Kubernetes |
 | anything else | `unhang explain RULE` |
@@ -53,7 +53,7 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
     inventory = "".join(f" -i {shlex.quote(one)}" for one in inventories)
     if hosts and cause["unread"] and setting.reachable:
         through = f" -- {shlex.join(setting.options)}" if setting.options else ""
-        return f"{setting.program} audit{inventory} {_option('--limit', hosts, setting)}{through}"
+        return f"{setting.program} audit{inventory} {_option('--host', hosts, setting)}{through}"
     if hosts and setting.run and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]:
         return _role(cause, hosts, setting)
     if hosts and leaves_service(cause):
@@ -129,7 +129,7 @@ def _with_value(name: str, value: str) -> str:
 
 
 def _hosts(hosts: Sequence[str], setting: Setting) -> str:
-    """A node set for --host and the audit's --limit; a file if it is long."""
+    """A node set for --host; a file if it is long."""
     folded = fold_hosts(hosts)
     if setting.list_file and len(folded) > LONGEST_HOSTS:
         return shlex.quote("@" + setting.list_file)

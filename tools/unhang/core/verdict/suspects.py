@@ -20,7 +20,7 @@ from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, Waited
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
 NEXT_LOOK_AT_NODE = (
-    "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
+    "unhang audit -i INVENTORY --host {host}; look at the kernel log and the driver there"
 )
 OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter")
 CONSEQUENCE_CODES = (1, 3)  # a phase failed; the rank ended itself after a stall
@@ -64,7 +64,7 @@ def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> Iterator
                 stream.host,
                 phase,
                 stream.problem,
-                f"ssh {stream.host}; unhang audit -i INVENTORY --limit {stream.host}",
+                f"ssh {stream.host}; unhang audit -i INVENTORY --host {stream.host}",
                 blind=True,
             )
         elif failed:
@@ -399,7 +399,7 @@ def _wrong_results(
 def _corrupt(story: Story) -> str:
     return (
         f"take {story.host} out of service; look for ECC errors, Xids, PCIe errors (AER) and the"
-        f" IOMMU: unhang audit -i INVENTORY --limit {story.host}"
+        f" IOMMU: unhang audit -i INVENTORY --host {story.host}"
     )
 
 

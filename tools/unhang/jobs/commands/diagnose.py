@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, job_reader: JobReader, look_reader: LookReader) -> int:
     """0 healthy, 1 a cause at or above --fail-on, 2 no log, or a healthy part of more than is read,
-    3 a failure without a known cause, 4 no end. An empty input raises UserError, which gives 2."""
+    3 a failure without a known cause or no end. An empty input raises UserError, which gives 2."""
     if not arguments.files and not _is_piped():
         raise UserError("no logs, folders of logs or - are named; see unhang diagnose --help")
     files = arguments.files or ["-"]

@@ -15,10 +15,10 @@ from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
     add_inventory,
-    add_repeatable,
     add_value,
     add_verbose,
 )
+from unhang.core.commands.host_option import add_host
 from unhang.core.commands.options import Options
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
@@ -42,7 +42,7 @@ EXAMPLES = """\
   unhang inspect --slow                     it runs, but slowly: which rank, and why
   unhang inspect --container train          a job in a container of this machine; as root, or as the container's user
   unhang inspect --slurm-job 1234           all its nodes, as its owner, without root
-  unhang inspect --hosts 'gpu[01-08]'       these nodes by Ansible; -- --become for jobs of other users
+  unhang inspect --host 'gpu[01-08]'        these nodes by Ansible; -- --become for jobs of other users
   unhang inspect --out hang.tar.gz          the evidence as well, secrets masked; unhang diagnose reads it
   unhang inspect --evidence a.json b.json   what unhang-inspect.pyz printed on nodes or in pods"""  # noqa: E501
 EXIT_CODES = {HUNG: 1, SLOW: 1, UNKNOWN: 3}
@@ -66,18 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_node_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that name nodes, as `unhang audit` and `unhang smoke` have them."""
     add_inventory(parser, "look at the nodes of this inventory, by Ansible")
-    parser.add_argument(
-        "-l",
-        "--limit",
-        metavar="HOSTS",
-        help="of the inventory only these: node sets (gpu[001-016]), groups, Ansible patterns",
+    nodes = (
+        "look at these nodes, by Ansible: names or node sets, for example gpu[01-08]; with"
+        " --inventory also its groups and patterns"
     )
-    add_repeatable(
-        parser,
-        "--hosts",
-        "NODES",
-        "look at these nodes, by Ansible: names or node sets, for example gpu[01-08]",
-    )
+    add_host(parser, nodes, "--hosts", "--limit")
     parser.add_argument(
         "-f",
         "--forks",
@@ -99,8 +92,7 @@ class InspectOptions(Options, frozen=True):
 
     evidence: list[str] | None
     inventory: list[str] | None
-    limit: str | None
-    hosts: list[str]
+    host: list[str]
     forks: int
     ansible: list[str]
 
@@ -121,7 +113,7 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
             look_options["pids"]
             or options.evidence
             or look_options["slurm_job"]
-            or options.hosts
+            or options.host
             or options.inventory
         )
         raise UserError(_no_rank(documents) + (_how_to_read() if by_pid else ""))
@@ -147,10 +139,8 @@ def _documents(
 ) -> list[dict[str, Any]]:
     if options.evidence:
         return read_documents([Path(one) for one in options.evidence])
-    if options.hosts or options.inventory:
+    if options.host or options.inventory:
         return node_documents(options, look_options)
-    if options.limit:
-        raise UserError("--limit needs --inventory or --hosts, whose hosts it chooses from")
     if job := look_options["slurm_job"]:
         return slurm_documents(job, arguments_of(look_options))
     return [_look_here(look_options)]

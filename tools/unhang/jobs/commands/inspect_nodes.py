@@ -1,4 +1,4 @@
-"""The evidence of nodes that Ansible reaches, for `unhang inspect -i` and `--hosts`: runs
+"""The evidence of nodes that Ansible reaches, for `unhang inspect -i` and `--host`: runs
 playbooks/inspect.yml and reads what the nodes answered. The command line hands it to inspect, which
 needs no Ansible."""
 
@@ -29,24 +29,25 @@ def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[
     if no node was asked."""
     if options["pids"]:
         raise UserError(
-            "--pid cannot be given with --hosts or --inventory, because numbers of processes differ"
+            "--pid cannot be given with --host or --inventory, because numbers of processes differ"
             " from node to node; a job is named by --slurm-job"
         )
     home = project.find_project()
     packed_pynvml.link_pynvml(home)
     inventories = (
-        [",".join(expand_hosts(asked.hosts)) + ","]
-        if asked.hosts
-        else inventories_of(asked.inventory, home)
+        inventories_of(asked.inventory, home)
+        if asked.inventory
+        else [",".join(expand_hosts(asked.host)) + ","]
     )
+    limit = ",".join(asked.host) if asked.inventory else None
     with (
         tempfile.TemporaryDirectory(prefix="unhang-inspect-") as folder,
-        limit_arguments(asked.limit) as limit,
+        limit_arguments(limit) as limited,
     ):
         command = [
             ansible_env.ansible_program("ansible-playbook"),
             str(home / "playbooks" / "inspect.yml"),
-            *limit,
+            *limited,
             "--forks",
             str(asked.forks),
         ]
@@ -66,7 +67,7 @@ def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[
     if played.stopped:
         raise UserError("stopped by hand")
     if not found:
-        raise UserError(why_no_run(played.output, inventories, asked.limit))
+        raise UserError(why_no_run(played.output, inventories, limit))
     return found
 
 

@@ -47,7 +47,7 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
     where = _where(waiting)
     everybody = f"{everybody_is(job)} in {where}"
     if len(seen) < world:
-        others = "look at the other nodes too (--hosts, --slurm-job)"
+        others = "look at the other nodes too (--host, --slurm-job)"
         return Verdict(
             UNKNOWN,
             [],

@@ -63,7 +63,7 @@ _OF_A_SLOW_RANK = {
         "another process on its GPU; none: the rank has more work than the others",
     ),
 }
-_ELSEWHERE = ("unhang inspect --hosts {host}", "the rank that is waited for is on a node not seen")
+_ELSEWHERE = ("unhang inspect --host {host}", "the rank that is waited for is on a node not seen")
 _CONNECTS = (
     "nc -vz -w 5 {address} {port}",
     "no answer: firewall, interface, or the other node's part has not started; an answer: its log",

@@ -17,7 +17,7 @@ from unhang_node.base.parse.values import as_map, as_maps, number_of
 
 NEXT = {
     "gone": (
-        "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host};"
+        "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --host {host};"
         " then end the job, the others only wait"
     ),
     "debugger": (

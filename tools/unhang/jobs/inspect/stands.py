@@ -100,7 +100,7 @@ def stand_of(
     missed = _missed(rank, standing, waiting)
     if look is None:
         host = standing.places[rank or 0][0] if rank in standing.places else None
-        then = f"look there too: unhang inspect --hosts {host}" if host else NEXT["others"]
+        then = f"look there too: unhang inspect --host {host}" if host else NEXT["others"]
         return Suspect(
             host,
             rank,

@@ -18,7 +18,7 @@ HELPS = {
         " kernel.yama.ptrace_scope=0"
     ),
     "nvml": (
-        "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --limit"
+        "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --host"
         " {host}"
     ),
     "log_tail": "start the job with its output in a file (torchrun --log-dir, sbatch --output)",

@@ -23,6 +23,7 @@ from unhang.core.commands.common_options import (
     add_repeatable,
     add_value,
 )
+from unhang.core.commands.host_option import add_host
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
@@ -47,8 +48,8 @@ from unhang.smoke.switches import read_switches
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\
   unhang smoke --local                                    the GPUs of this machine
-  unhang smoke --hosts 'gpu[01-08]'                       eight nodes over ssh, and which of them it is when it fails
-  unhang smoke --hosts 'gpu[01-08]' --launcher slurm --srun=--partition=gpu -o junit"""  # noqa: E501
+  unhang smoke --host 'gpu[01-08]'                        eight nodes over ssh, and which of them it is when it fails
+  unhang smoke --host 'gpu[01-08]' --launcher slurm --srun=--partition=gpu -o junit"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,14 +68,12 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         " (default: one host)"
     )
     add_value(parser, "--as-hosts", "N", as_hosts, int)
-    add_repeatable(
-        parser, "--hosts", "NODES", "test these nodes: names or node sets, for example gpu[01-08]"
-    )
+    add_host(parser, "test these nodes: names or node sets, for example gpu[01-08]", "--hosts")
     parser.add_argument(
         "--launcher",
         choices=("fabric", "slurm"),
         default="fabric",
-        help="how to start on --hosts: fabric is ssh (default), slurm is srun",
+        help="how to start on --host: fabric is ssh (default), slurm is srun",
     )
     add_repeatable(
         parser,
@@ -100,11 +99,12 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     )
     add_value(parser, "--identity", "FILE", "private key for ssh")
     add_repeatable(parser, "--switch", "SWITCH=NODES", "the nodes of one switch, for isolation")
-    add_value(
-        parser,
+    parser.add_argument(
+        "-i",
         "--inventory",
-        "PATH",
-        "an inventory that names the switches: variable unhang_switch, or groups leaf* and switch*",
+        metavar="PATH",
+        help="an inventory that names the switches: variable unhang_switch, or groups leaf* and"
+        " switch*",
     )
     parser.add_argument(
         "--isolate",
@@ -209,7 +209,7 @@ def run(arguments: argparse.Namespace) -> int:
         checked_output(arguments.out)
     ways = {
         "--local": arguments.local,
-        "--hosts": options.hosts,
+        "--host": options.host,
         "--step-in": arguments.step_in,
         "--show-in": arguments.show_in,
     }
@@ -224,7 +224,7 @@ def run(arguments: argparse.Namespace) -> int:
         result = read_result(Path(arguments.show_in))
     else:
         started, began = datetime.datetime.now(datetime.UTC), time.monotonic()
-        name, test = (options.launcher, smoke_there) if options.hosts else ("local", smoke_here)
+        name, test = (options.launcher, smoke_there) if options.host else ("local", smoke_here)
         result = test(options, request)
         result |= {"launcher": name, "started": started.isoformat(timespec="seconds")}
         result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
@@ -335,7 +335,7 @@ def hosts_here(options: SmokeOptions, backend: str) -> LocalHosts:
 
 def smoke_there(options: SmokeOptions, request: planning.Request) -> dict[str, Any]:
     """The smoke test over nodes that ssh or Slurm reaches."""
-    hosts = expand_hosts(options.hosts)
+    hosts = expand_hosts(options.host)
     session, launcher = session_options(options), launcher_of(options)
     expectations = expectations_of(options)
     return follow(

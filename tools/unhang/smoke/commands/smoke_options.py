@@ -10,7 +10,7 @@ class SmokeOptions(SessionOptions, frozen=True, kw_only=True):
     results."""
 
     as_hosts: int | None
-    hosts: list[str]
+    host: list[str]
     launcher: str
     srun: list[str]
     user: str | None

@@ -123,7 +123,7 @@ def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--from", "RUN", "--limit", "gpu009"], "--limit names gpu009"),
+        (["--from", "RUN", "--limit", "gpu009"], "--host names gpu009"),
         (["--from", "RUN"], "there are no facts of gpu002"),
         (["--from", "RUN", "--out", "RUN/run.json"], "run.json exists already"),
         (["--from", "RUN/nowhere"], "is not a run folder"),
@@ -158,7 +158,7 @@ def test_a_node_whose_answer_is_no_document_is_refused_by_name(tmp_path, capsys,
     assert main(["policy", "--from", str(folder)]) == 2
     out, printed = capsys.readouterr()
     assert out == ""
-    assert "gpu002: " in printed and "choose others with --limit" in printed
+    assert "gpu002: " in printed and "choose others with --host" in printed
     assert "fault of unhang" not in printed
 
 

@@ -204,7 +204,7 @@ def test_of_causes_that_weigh_the_same_the_one_nearest_the_hardware_comes_first(
         ),
         (finding("r", "gpu1", "critical"), NodeNote(True), "unhang explain r"),
         (finding("r", "gpu1"), NodeNote(True, "slurm"), "unhang explain r"),
-        (finding("node-unreachable", "gpu1"), NodeNote(False), "unhang audit --limit gpu1"),
+        (finding("node-unreachable", "gpu1"), NodeNote(False), "unhang audit --host gpu1"),
         (
             finding("r", "gpu1; reboot", "critical"),
             NodeNote(True, "slurm"),

@@ -83,7 +83,7 @@ def blamed(*streams):
     assert list(check_schema(result, read_schema("smoke-1"))) == []
     render_table(result)
     assert junit_faults(render_junit(result)) == []
-    assert not any("unhang audit --limit" in row["next"] for row in result["suspects"]), (
+    assert not any("unhang audit --host" in row["next"] for row in result["suspects"]), (
         "the audit would refuse a limit without an inventory"
     )
     return result, [(row["host"], row["rank"]) for row in result["suspects"]]

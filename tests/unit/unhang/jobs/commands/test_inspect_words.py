@@ -151,11 +151,6 @@ def test_a_kernel_log_that_is_not_there_is_refused(tmp_path):
         inspect.run(parsed("--kernel-log", str(tmp_path / "gone")), None)
 
 
-def test_a_limit_without_hosts_is_refused_and_not_taken_for_this_machine():
-    with pytest.raises(UserError, match="--limit needs --inventory or --hosts"):
-        inspect.run(parsed("--limit", "gpu01"), None)
-
-
 def test_of_nodes_without_an_answer_no_process_is_asked_for():
     unanswered = {
         "collector": {"host": "gone"},

@@ -108,7 +108,7 @@ def test_rank_that_torchrun_names_stands_in_the_answer(tmp_path, capsys):
 )
 def test_warning_of_nccl_that_no_row_knows_is_shown_as_what_went_wrong(tmp_path, capsys, text):
     code, answer = run(tmp_path, capsys, text)
-    assert code == 4 and answer["outcome"]["line"]["text"] == text
+    assert code == 3 and answer["outcome"]["line"]["text"] == text
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_warning_of_nccl_that_no_row_knows_is_shown_as_what_went_wrong(tmp_path,
 def test_log_that_ends_without_a_word_is_not_called_healthy(tmp_path, capsys, text):
     code, answer = run(tmp_path, capsys, text)
     assert (
-        code == 4
+        code == 3
         and answer["outcome"]["word"] == "no_end"
         and answer["next"]["command"] == "unhang inspect"
     )

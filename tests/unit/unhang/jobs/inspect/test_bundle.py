@@ -81,8 +81,8 @@ def with_kernel_line(document: dict, last_s: float | None) -> dict:
         ("killed", 1, "cause", "rank_failed"),
         ("stopped", 3, "failure", None),
         ("path", 3, "failure", None),
-        ("healthy", 4, "no_end", None),
-        ("checkpoint", 4, "no_end", None),
+        ("healthy", 3, "no_end", None),
+        ("checkpoint", 3, "no_end", None),
     ],
 )
 def test_the_verdict_is_that_of_inspect(scene, code, word, cause, tmp_path, capsys):
@@ -101,7 +101,7 @@ def test_the_verdict_is_that_of_inspect(scene, code, word, cause, tmp_path, caps
 def test_a_look_that_does_not_tell_stays_unknown(tmp_path, capsys):
     said = inspection_of([look("spin")])
     ended, found = diagnosed(capsys, str(bundle(tmp_path, look("spin"))))
-    assert (said["state"], ended, found["outcome"]["word"]) == ("unknown", 4, "no_end")
+    assert (said["state"], ended, found["outcome"]["word"]) == ("unknown", 3, "no_end")
     assert found["outcome"]["line"]["text"].startswith("unknown: ")
     assert "not hung" not in json.dumps(found) and "the job ran" not in json.dumps(found)
 

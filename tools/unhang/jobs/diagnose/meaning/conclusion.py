@@ -50,7 +50,7 @@ from unhang.jobs.diagnose.ras_standing import kind_and_words, named_roots
 # when its workers are gone.
 _ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
 _NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?")
-EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
+EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 3}
 ASK_IN_ONE_PLACE = (
     "the stacks of the remaining ranks, and on what {} waits, printed by each rank (a key, a file,"
     " a number of processes): differs between ranks: their seed or settings; the same: a rank that"
