@@ -95,7 +95,6 @@ def sort_remedies(
         if _acts(one, resolved.policy, present, reads.get(one["rule"], frozenset()), known)
     ]
     kept = {id(one) for one in (*planned, *conflicts)}
-    others = [one for one in rows if id(one) not in kept]
     by_hand = [
         (
             one,
@@ -103,7 +102,8 @@ def sort_remedies(
                 one["remedy"].get("role"), resolved.policy, reads.get(one["rule"], frozenset())
             ),
         )
-        for one in others
+        for one in rows
+        if id(one) not in kept
     ]
     chosen = {one["rule"] for one in planned}
     by_role = {

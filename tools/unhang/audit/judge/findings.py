@@ -44,6 +44,21 @@ class Entry:
         """Its rule's, or that of the row of a table that it is about."""
         return self.judged.severity or self.rule.severity
 
+    def part(self, name: str) -> Any:
+        """A part of its rule's row with the texts of this finding, without those that are empty."""
+        found = self.rule.row.get(name)
+        for field, text in self.texts.items():
+            of, *path = field.split(".")
+            if of == name and path:
+                found = _with_text(found, path, text)
+        return found
+
+
+def _with_text(part: Any, path: list[str], text: str) -> dict[str, Any]:
+    name, *more = path
+    inside = _with_text(part[name], more, text) if more else text
+    return {key: value for key, value in {**part, name: inside}.items() if value}
+
 
 def finding(entry: Entry) -> dict[str, Any]:
     """The object of findings-1 for one entry."""
@@ -63,12 +78,6 @@ def _before_host(entry: Entry) -> dict[str, Any]:
 
 def _after_where(entry: Entry) -> dict[str, Any]:
     judged, row = entry.judged, entry.rule.row
-    remedy = dict(row["remedy"])
-    if "remedy.person" in entry.texts:
-        remedy["person"] = entry.texts["remedy.person"]
-    workaround = row.get("workaround")
-    if workaround is not None:
-        workaround = {**workaround, "what": entry.texts.get("workaround.what", workaround["what"])}
     found = {
         "expected": entry.texts.get("expected", ""),
         "found": entry.texts.get("found", ""),
@@ -77,8 +86,8 @@ def _after_where(entry: Entry) -> dict[str, Any]:
             {"path": path, "status": status, "reason": reason}
             for path, status, reason in judged.missing
         ],
-        "remedy": remedy,
-        "workaround": workaround,
+        "remedy": entry.part("remedy"),
+        "workaround": entry.part("workaround"),
         "confidence": row["confidence"],
         "situations": row.get("situations", []),
         "sources": row["sources"],

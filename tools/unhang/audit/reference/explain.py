@@ -178,7 +178,7 @@ def _remedy(remedy: Mapping[str, Any]) -> str:
         if remedy.get("role")
         else ""
     )
-    return "; ".join(filter(None, (role, _places_cut(remedy.get("person", "")))))
+    return _places_cut("; ".join(filter(None, (role, remedy.get("person")))))
 
 
 def _entry_topic(row: Mapping[str, Any]) -> Topic:

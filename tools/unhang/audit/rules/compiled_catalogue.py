@@ -117,15 +117,12 @@ def _rule(
             f"{file.at('rules', place, *problem.field.split('.'))}: rule {row['id']}:"
             f" {problem.field}: {problem}"
         ]
-    faults = []
-    proposal = row["remedy"].get("policy")
-    if proposal is not None:
-        for one in check_schema(proposal, read_schema("policy-1")):
-            inside = ".".join(str(part) for part in one.path)
-            faults.append(
-                f"{file.at('rules', place, 'remedy', 'policy', *one.path)}: rule {rule.id}:"
-                f" remedy.policy.{inside}: {one.message}"
-            )
+    faults = [
+        f"{file.at('rules', place, 'remedy', 'policy', *one.path)}: rule {rule.id}:"
+        f" {inside}: {one.message}"
+        for one in check_schema(row["remedy"].get("policy", {}), read_schema("policy-1"))
+        if (inside := ".".join(["remedy.policy", *map(str, one.path)])) not in rule.texts
+    ]
     faults += _examples(file, place, rule)
     return faults or rule
 

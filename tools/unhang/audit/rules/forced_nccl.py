@@ -14,7 +14,6 @@ from unhang_node.base.versions.compare import compare_versions, holds
 _LIBRARIES, _SETTINGS = ("nccl", "libraries", "*"), ("nccl", "settings", "*")
 VERSION = (*_LIBRARIES, "version")
 RELEASES = (  # their advice names the release that a row of a table has
-    "nccl-release-has-fault",
     "nccl-release-fault-of-some-jobs",
     "nccl-release-fault-with-a-setting",
 )

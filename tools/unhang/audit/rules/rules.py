@@ -30,6 +30,7 @@ from unhang.core.schemas.shapes import (
     nearest,
     policy_shape,
 )
+from unhang.core.text import flat
 
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
@@ -344,8 +345,9 @@ def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(field, its text) of all texts that may quote facts."""
     yield "expected", row["expected"]
     yield "found", row["found"]
-    if "person" in row["remedy"]:
-        yield "remedy.person", row["remedy"]["person"]
+    for name, wanted in flat(row["remedy"]):
+        if name == "person" or "{{" in wanted:
+            yield f"remedy.{name}", wanted
     if "workaround" in row:
         yield "workaround.what", row["workaround"]["what"]
 

@@ -91,11 +91,12 @@ def triage(
     unbootable = {
         share.host: share.root.rule
         for share in shares
-        for rule in (one.rule for one in share.members)
-        if REBOOT in explaining.rules.get(rule, ())
+        for one in share.members
+        if REBOOT in explaining.rules.get(one.rule, ())
     }
     written: dict[tuple[str, int], tuple[str, str]] = {}
-    for share in shares:
+    # not every finding of a rule on a node proposes something, and one that does is the remedy
+    for share in sorted(shares, key=lambda share: "policy" not in share.root.remedy):
         kind = _kind(share, merged, nodes, written, repairs)
         because = unbootable.get(share.host, "")
         kind = kind._replace(no_reboot="" if because == kind.rule else because)
@@ -133,8 +134,8 @@ def triage(
         cause["command"] = command(cause, setting or Setting())
     without_gpus = {
         host: nodes[host].applied
-        for host in sorted(nodes, key=order.__getitem__)
-        if nodes[host].applied is not None
+        for host in order
+        if host in nodes and nodes[host].applied is not None
     }
     by_hand = [one.number for one in findings if _is_by_hand(one, repairs)]
     return {
@@ -187,18 +188,16 @@ def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> d
     merged: dict[str, Merged] = {}
     for host, roots in by_host.items():
         note = nodes.get(host)
-        key = (
-            note.policy_key if note else 0,
-            tuple(root.rule for root in roots if root.remedy.get("policy")),
-        )
+        requests = {
+            _text([root.rule, policy]): PolicyRequest(root.rule, policy)
+            for root in roots
+            if (policy := root.remedy.get("policy"))
+        }
+        key = (note.policy_key if note else 0, *requests)
         if key not in known:
-            proposals = {
-                root.rule: root.remedy["policy"] for root in roots if root.remedy.get("policy")
-            }
-            requests = [PolicyRequest(rule, policy) for rule, policy in proposals.items()]
             known[key] = merge_requests(
                 [
-                    *requests,
+                    *requests.values(),
                     *([PolicyRequest(INVENTORY, note.policy)] if note and note.policy else []),
                 ]
             )
@@ -241,9 +240,8 @@ def _kind(
     )
     key = (root.rule, id(one))
     if key not in written:
-        policy = _own_part(root.remedy.get("policy") or {}, one.policy)
         written[key] = (
-            _text(policy),
+            _text(_own_part(root.remedy.get("policy") or {}, one.policy)),
             _text([conflict for conflict in one.conflicts if _concerns(conflict, root)]),
         )
     unread = root.of_reading and note is not None and not note.read
@@ -283,23 +281,14 @@ def _is_by_hand(one: Found, repairs: Mapping[str, Repairs]) -> bool:
 def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:
     """The role that repairs the cause on this node; None if the role would lack a target or would
     not change what was found, so that a person must act."""
-    role = root.remedy.get("role")
-    configured = role and (
-        root.scope != "node"
-        or note is None
-        or is_configured(role, note.policy, merged.policy, *_concerned(merged, root))
+    role, own = root.remedy.get("role"), root.remedy.get("policy", {})
+    # a person decides a conflict first, then the role applies the rule's own remedy
+    in_conflict = own if merged.conflicts else {}
+    acts = root.scope != "node" or (
+        reaches(root.rule, root.remedy, root.where)
+        and (note is None or is_configured(role, note.policy, merged.policy, in_conflict))
     )
-    return (
-        role
-        if configured and (root.scope != "node" or reaches(root.rule, root.remedy, root.where))
-        else None
-    )
-
-
-def _concerned(merged: Merged, root: Found) -> list[Mapping[str, Any]]:
-    """The rule's own remedy if it is in conflict: a person decides first, then the role applies
-    it."""
-    return [root.remedy["policy"]] if merged.conflicts and root.remedy.get("policy") else []
+    return role if acts else None
 
 
 def _own_part(proposal: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:

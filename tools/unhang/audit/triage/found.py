@@ -39,11 +39,6 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         if entry.verdict != "fail":
             continue
         row, judged = entry.rule.row, entry.judged
-        remedy = (
-            {**row["remedy"], "person": entry.texts["remedy.person"]}
-            if "remedy.person" in entry.texts
-            else row["remedy"]
-        )
         hosts = judged.hosts if isinstance(judged, GroupJudged) else (str(entry.host),)
         apart = _apart(judged.comparison) if isinstance(judged, GroupJudged) else ()
         where = entry.where if not isinstance(judged, GroupJudged) or judged.part else {}
@@ -62,7 +57,7 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
             entry.rule.scope,
             hosts,
             where,
-            remedy,
+            entry.part("remedy"),
             apart,
             of_reading,
             owner,
