@@ -33,7 +33,7 @@ NEXT = {
         " kill -CONT {pid} on {host} lets it go on"
     ),
     "kernel": (
-        "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
+        "unhang audit -i INVENTORY --host {host}; look at the kernel log and the driver there"
     ),
     "spy": "py-spy dump --pid {pid}   (as the job's user, or as root)",
     "worker": (
