@@ -225,11 +225,11 @@ def test_each_job_of_a_node_is_looked_at_by_its_own_process_and_has_its_own_seri
         )
     )
 
-    def look(words):
+    def look(words, _limit_s):
         asked.append(words)
-        return [LOADER if words[1] == "100" else EVEN]
+        return LOADER if words[1] == "100" else EVEN
 
-    monkeypatch.setattr(site.looking, "_evidence", look)
+    monkeypatch.setattr(site.looking.here, "evidence", look)
 
     def came(name, pid):
         header = {"schema": "unhang/trace/1", "host": "n", "every_s": 2.0, "at": 0.0}

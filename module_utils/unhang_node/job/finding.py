@@ -264,7 +264,7 @@ def candidates_of(
                 break
         else:
             others.append(pid)
-    workers = _workers(ctx, stats, uids, others)
+    workers = [*_workers(ctx, stats, uids, others)]
     around = {pid for one in workers for pid in ancestors(stats, one.pid)}
     servers = {one.job for one in found if one.pid in around and _size(one) == 1}
     return [one for one in found if one.job not in servers] + workers, denied
@@ -272,27 +272,23 @@ def candidates_of(
 
 def _workers(
     ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None], pids: list[int]
-) -> list[Candidate]:
+) -> Iterator[Candidate]:
     """Workers of engines, as if their environment told their rank; the rest of it is what their
     server has."""
-    found = []
     for worker in workers_of(ctx.root, stats, pids):
         have = _environment_around(ctx.root, worker.pid, stats, uids)
         kept = {name: have[name] for name in (*SETTINGS, *OF_SLURM) if name in have}
         numbers = zip(RANK_VARIABLES[0], (worker.rank, worker.world, worker.rank))
-        found.append(
-            Candidate(
-                pid=worker.pid,
-                stat=stats[worker.pid],
-                uid=uids[worker.pid],
-                environment={**kept, **{name: str(number) for name, number in numbers}},
-                rank=worker.rank,
-                variables=0,
-                network=f" {worker.job}",
-                engine=worker.engine,
-            )
+        yield Candidate(
+            pid=worker.pid,
+            stat=stats[worker.pid],
+            uid=uids[worker.pid],
+            environment={**kept, **{name: str(number) for name, number in numbers}},
+            rank=worker.rank,
+            variables=0,
+            network=f" {worker.job}",
+            engine=worker.engine,
         )
-    return found
 
 
 def _environment_around(

@@ -23,6 +23,7 @@ from .containers import check_name
 from .files import read_kernel_log, read_locks, read_logs
 from .finding import read_ranks
 from .gpus import read_gpu_looks
+from .look_options import MOST_SECONDS, NAMES
 from .looks import read_proc_looks, read_sockets
 from .pace import read_pace
 from .ras import read_ras
@@ -36,17 +37,10 @@ if TYPE_CHECKING:
     from ..base.context import ReadSource
     from ..base.probe import SourceResult
 
-SOURCES: tuple[tuple[str, ReadSource], ...] = (
-    ("nvml", read_gpu_looks),
-    ("ras", read_ras),
-    ("proc", read_proc_looks),
-    ("stacks", read_stacks),
-    ("sockets", read_sockets),
-    ("log_tail", read_logs),
-    ("kernel_log", read_kernel_log),
-    ("locks", read_locks),
-)
-NAMES = tuple(name for name, _ in SOURCES)
+SOURCES: tuple[ReadSource, ...] = (
+    read_gpu_looks, read_ras, read_proc_looks, read_stacks, read_sockets, read_logs,
+    read_kernel_log, read_locks,
+)  # fmt: skip
 OPTIONS: dict[str, Any] = {
     "pids": [],  # processes of the job; none: every job of this node that may be read
     # the ranks of this job of Slurm, as its environment names it, and of this node of it
@@ -61,7 +55,6 @@ OPTIONS: dict[str, Any] = {
     "kernel_log": None,  # a file in place of the kernel's own log
 }
 MOST_SKIPPED = 8
-MOST_SECONDS = 600
 STUCK = re.compile(r"/proc/(\d+)/\S* did not return")
 
 
@@ -71,7 +64,9 @@ def look(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> dict
     started, options = time.monotonic(), check_options(options)
     ranks, found = _find(options)
     wanted = (
-        [(name, read) for name, read in SOURCES if name not in options["without"]] if ranks else []
+        [(name, read) for name, read in zip(NAMES, SOURCES) if name not in options["without"]]
+        if ranks
+        else []
     )
     if ranks and options["slow"]:
         wanted.append(("pace", read_pace))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from .look import MOST_SECONDS, NAMES
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from typing import Any
+
+# sources of a look, in the order of SOURCES in look.py
+NAMES = ("nvml", "ras", "proc", "stacks", "sockets", "log_tail", "kernel_log", "locks")
+MOST_SECONDS = 600
 
 
 def add_look_options(parser: argparse.ArgumentParser) -> None:

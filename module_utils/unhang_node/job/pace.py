@@ -81,7 +81,7 @@ class _Ras:
         if "ras" in ctx.options["without"]:
             self.why = "not asked for"
         else:
-            self.services = services_of(ctx.root, ctx.options["ranks"])
+            self.services = [*services_of(ctx.root, ctx.options["ranks"])]
 
     def answer(self) -> dict[str, Any] | None:
         for service in list(self.services):

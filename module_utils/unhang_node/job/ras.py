@@ -83,17 +83,13 @@ def read_ras(ctx: Context) -> Iterator[SourcePiece]:
         )
 
 
-def services_of(root: Root, ranks: list[dict[str, Any]]) -> list[Service]:
+def services_of(root: Root, ranks: list[dict[str, Any]]) -> Iterator[Service]:
     """Where the ranks' RAS may listen: what NCCL_RAS_ADDR of a rank says, and the default, in each
     network that ranks have."""
-    found = []
     for is_here, rows in by_network(root, ranks):
         named = [row["settings"].get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS for row in rows]
-        found += [
-            Service(address=address, ranks=rows, is_here=is_here)
-            for address in dict.fromkeys([*named, DEFAULT_ADDRESS])
-        ]
-    return found
+        for address in dict.fromkeys([*named, DEFAULT_ADDRESS]):
+            yield Service(address=address, ranks=rows, is_here=is_here)
 
 
 def _first_answer(ctx: Context) -> tuple[Service, dict[str, Any]]:

@@ -344,8 +344,11 @@ def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str,
         yield {"t": t, "waiting": "no rank yet"}
         pids = job.unranked()
         yield from _log_sample(job.root, sorted(pids), t)
+        # as own_gpus: where others have memory on a GPU, what it does is not known
         yield from (
-            line for line in gpu_samples(asking, t, {}) if pids & set(line.get("pids") or ())
+            line
+            for line in gpu_samples(asking, t, {})
+            if (found := set(line.get("pids", ()))) and found <= pids
         )
         return
     yield ras_sample(job.root, job.ranks, t)

@@ -130,7 +130,10 @@ def test_a_log_that_was_rotated_is_read_where_the_rank_still_writes(rotate, line
     assert lines or "a file that was deleted" in pieces[0][2][0]["reason"]
 
 
-def test_a_job_without_a_rank_makes_progress_while_the_log_of_its_child_grows(tmp_path):
+def test_a_job_without_a_rank_makes_progress_while_the_log_of_its_child_grows(
+    tmp_path, monkeypatch
+):
+    """And by the work of a GPU that it has for itself, not of one that a stranger is on too."""
     shell = [
         "sh",
         "-c",
@@ -147,9 +150,13 @@ def test_a_job_without_a_rank_makes_progress_while_the_log_of_its_child_grows(tm
                 time.sleep(0.05)
             job = samples.Watched(Root(), {"pids": [process.pid]})
             assert not job.has_other_ranks(0.0)
-            moment = list(samples._moment(job, None, 0.0))
+            pids = ([process.pid], [process.pid, 1], [])
+            gpus = [{"gpu": number, "pids": those} for number, those in enumerate(pids)]
+            monkeypatch.setattr(samples, "gpu_samples", lambda *_: gpus)
+            *moment, gpu = samples._moment(job, None, 0.0)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+    assert gpu["gpu"] == 0 and not any("gpu" in line for line in moment)
     assert moment[-1].get("log_bytes", 0) >= 2
 
 

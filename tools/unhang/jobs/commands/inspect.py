@@ -27,13 +27,12 @@ from unhang.core.secrets_in_text import masked_document
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
+from unhang.jobs.inspect.here import LookHere
 from unhang.jobs.inspect.job_look import HUNG, SLOW, UNKNOWN
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.parse.values import as_maps
-from unhang_node.base.program import load_nvidia_ml_py
-from unhang_node.job.look import look
 from unhang_node.job.look_options import add_look_options, chosen_look_options
 
 EXAMPLES = """\
@@ -149,10 +148,8 @@ def _documents(
 def _look_here(options: dict[str, Any]) -> dict[str, Any]:
     if (path := options["kernel_log"]) and not Path(path).is_file():
         raise UserError(f"--kernel-log: there is no file at {path}")
-    try:
-        return look(options, load_nvidia_ml_py)
-    except ValueError as problem:
-        raise UserError(str(problem)) from None
+    pids = [word for pid in options["pids"] for word in ("--pid", str(pid))]
+    return LookHere().evidence([*pids, *arguments_of(options)])
 
 
 def _how_to_read() -> str:

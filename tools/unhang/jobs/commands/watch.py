@@ -28,6 +28,7 @@ from unhang.core.text import visible
 from unhang.jobs.commands.watch_all import watch_all
 from unhang.jobs.commands.watch_one import Job, say, stopped_by_signals, watched
 from unhang.jobs.commands.watch_outputs import Outputs, WatchOptions, add_outputs, outputs_of
+from unhang.jobs.inspect.here import LookHere
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang.jobs.watch.live import end_job, is_running, live_samples
 from unhang.jobs.watch.of_slurm import cancel, how_it_ended, slurm_samples
@@ -45,8 +46,6 @@ from unhang.jobs.watch.record import (
     summed,
 )
 from unhang.jobs.watch.signals import JobSignals, job_signals
-from unhang_node.base.program import load_nvidia_ml_py
-from unhang_node.job.look import look
 from unhang_node.job.look_options import process_number
 
 LEAST_EVERY_S = 0.2
@@ -252,13 +251,10 @@ def _recorded(name: str, how_ended: Callable[[], str]) -> Iterator[Record]:
 
 def job_of(pid: int, options: WatchOptions, is_ours: bool) -> Job:
     """The job of a process of this machine."""
-    own = {"pids": [pid], "py_spy": options.py_spy}
+    own = {"py_spy": options.py_spy}
 
     def look_here(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-        try:
-            return [look({**own, **asked}, load_nvidia_ml_py)]
-        except ValueError as problem:
-            raise UserError(str(problem)) from None
+        return [LookHere().evidence(["--pid", str(pid), *arguments_of({**own, **asked})])]
 
     return Job(
         live_samples(pid, options.every),

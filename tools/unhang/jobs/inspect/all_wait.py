@@ -67,17 +67,12 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
             f"{everybody} and something still moves: a long step, or traffic; look again with a"
             " longer --gap",
         )
-    if world <= 1 and not any(_needs_others(look) for look in waiting):
+    if world <= 1 and not any(look.activity == COLLECTIVE for look in waiting):
         return Verdict(UNKNOWN, [], f"{everybody}, and no other rank waits for it")
     ways = _what_it_may_be(job, waiting)
     why = f"{everybody}, none left it between the looks and the links are idle: {' or '.join(ways)}"
     suspect = Suspect(None, None, None, COLLECTIVE, why, _next(job, ways))
     return Verdict(HUNG, [suspect], why)
-
-
-def _needs_others(look: RankLook) -> bool:
-    """Whether a rank waits for a collective, or for a GPU; a notebook that sleeps does not."""
-    return look.activity == COLLECTIVE
 
 
 def _where(waiting: Sequence[RankLook]) -> str:
@@ -91,10 +86,6 @@ def _where(waiting: Sequence[RankLook]) -> str:
     return " and ".join([*shown, *(["other places"] if len(places) > 4 else [])])
 
 
-def _differ(waiting: Sequence[RankLook]) -> bool:
-    return len({look.doing.user for look in waiting if look.doing}) > 1
-
-
 def _what_it_may_be(job: JobLook, waiting: Sequence[RankLook]) -> list[str]:
     """What holds all ranks in one wait: the path between them alone only where the operation in
     which they wait is seen and pairs nobody."""
@@ -105,7 +96,7 @@ def _what_it_may_be(job: JobLook, waiting: Sequence[RankLook]) -> list[str]:
     # also where it is no call that names an operation: who waits for a GPU does not say for what
     if any(one.awaits_gpu or one.name != COLLECTIVE for one in doing):
         ways += [f"{ORDER}, or of groups that share ranks", KERNEL]
-    elif job.standing.sharing or _differ(waiting):
+    elif job.standing.sharing or len({one.user for one in doing}) > 1:
         ways.append(GROUPS)
     return [*dict.fromkeys(ways), PATH]
 

@@ -89,7 +89,11 @@ def with_raised(verdict: Verdict, job: JobLook) -> Verdict:
     rest = [one for one in verdict.named if one.rank not in ours]
     who = first[0]
     # who is waited for, and rests after its exception, works no more: also if it was met awake
-    calm = {look.rank for look in job.looks if look.cpu is not None and look.cpu < RESTING_CORES}
+    calm = {
+        look.rank
+        for look in job.looks
+        if look.cpu is not None and look.cpu < RESTING_CORES and not look.log_grew
+    }
     rests = any(own.rank in ours & calm for own in verdict.named)
     headline = f"rank {who.rank} on {who.host}: {who.why}"
     return Verdict(HUNG if rests else verdict.state, [*first, *rest], headline)

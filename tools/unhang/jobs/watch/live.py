@@ -12,21 +12,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from unhang.jobs.inspect.here import node_program
 from unhang_node.base.root import Root
-from unhang_node.job import samples
 from unhang_node.job.process_table import ancestors, read_stats, stat_of
 
 SILENT_S = 20.0  # longer than the slowest answer of RAS with all its tries
 MOST_LINE_BYTES = 4 << 20
 MOST_ERRORS = 1 << 16  # bytes of what a sampler says of itself
-MODULES = str(Path(samples.__file__).parents[2])
-START = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from unhang_node.job.samples import main;"
-    " sys.exit(main())"
-)
 
 
 def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
@@ -34,7 +28,7 @@ def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
     replaced by one that does not ask the driver."""
     ranks = json.dumps({"pids": [pid]})
     for more in ([], ["no-driver"]):
-        argv = [sys.executable, "-P", "-c", START, MODULES, ranks, str(every_s), *more]
+        argv = [*node_program("samples"), ranks, str(every_s), *more]
         with sampler(argv) as child:
             yield from (json.loads(line) for line in raw_lines(child, SILENT_S + every_s))
         if child.returncode == 0 or not is_running(pid):

@@ -3,13 +3,9 @@ one of them, in another."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,16 +13,10 @@ from typing import Any
 
 from unhang.core.errors import UserError
 from unhang.core.text import counted, visible
-from unhang.jobs.inspect.ways import end_of
-from unhang.jobs.watch.live import MODULES, SILENT_S, raw_lines, sampler
+from unhang.jobs.inspect.here import LookHere, node_program
+from unhang.jobs.watch.live import SILENT_S, raw_lines, sampler
 from unhang.jobs.watch.when_to_look import Turn, Turns
-from unhang_node.job.all_samples import MARK_BYTES
 
-START, LOOK = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from unhang_node.job.{} import main;"
-    " sys.exit(main({}))".format(*words)
-    for words in (("all_samples", ""), ("command", "sys.argv[1:]"))
-)
 LOOK_S = 60.0
 AGAIN_S = 10.0  # until a sampler that failed is started again
 MOST_SKIPPED = 256
@@ -45,7 +35,7 @@ def moments(every_s: float, say: Callable[[str], None]) -> Iterator[dict[str, An
         with os.fdopen(os.memfd_create("unhang-watch")) as file:
             marks = file.fileno()  # into which it writes what it does next
             given = [str(every_s), str(origin), str(marks), numbers, *more]
-            argv = [sys.executable, "-P", "-c", START, MODULES, *given]
+            argv = [*node_program("all_samples"), *given]
             with sampler(argv, [marks]) as child:
                 lost = set(known)
                 for line in raw_lines(child, SILENT_S + every_s):
@@ -55,7 +45,9 @@ def moments(every_s: float, say: Callable[[str], None]) -> Iterator[dict[str, An
                     known, lost = known - {*moment["ended"]} | came, set()
                     yield moment
                 stood = child.poll() is None
-                call = os.pread(marks, MARK_BYTES, 0).decode("utf-8", "replace").strip()
+                call = (
+                    os.pread(marks, os.fstat(marks).st_size, 0).decode("utf-8", "replace").strip()
+                )
         process = OF_A_PROCESS.search(call)
         if not stood:
             say(f"the sampler ended with {child.returncode}; it is started again")
@@ -73,7 +65,7 @@ class Looking:
     time. close() ends the one under way."""
 
     def __init__(self) -> None:
-        self.child: subprocess.Popen[bytes] | None = None
+        self.here = LookHere()
         self.is_over = False
         self._turns = Turns()
         self._waiting: list[Turn] = []
@@ -92,51 +84,27 @@ class Looking:
         if ahead:
             say(f"its look waits for its turn; {counted(ahead, 'look')} asked for before it")
         with self._changed:
-            while not (self.is_over or (self._is_free and self._next() is turn)):
+            while not (
+                self.is_over
+                or (self._is_free and min(self._waiting, key=self._turns.place) is turn)
+            ):
                 self._changed.wait()
             self._waiting.remove(turn)
             self._is_free = False
         began = time.monotonic()
         try:
-            return self._evidence(arguments)
+            if self.is_over:
+                raise UserError("the watch is over")
+            return [self.here.evidence(arguments, LOOK_S)]
         finally:
             with self._changed:
                 self._turns.takes(turn, began, time.monotonic())
                 self._is_free = True
                 self._changed.notify_all()
 
-    def _next(self) -> Turn:
-        return min(self._waiting, key=self._turns.place)
-
-    def _evidence(self, arguments: Sequence[str]) -> list[dict[str, Any]]:
-        if self.is_over:
-            raise UserError("the watch is over")
-        self.child = subprocess.Popen(
-            [sys.executable, "-P", "-c", LOOK, MODULES, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            printed, problem = self.child.communicate(timeout=LOOK_S)
-        except subprocess.TimeoutExpired:
-            raise UserError(f"it did not end within {LOOK_S:g} s") from None
-        finally:
-            self._end()
-        if self.child.returncode:
-            raise UserError(end_of(problem, 300) or f"it ended with {self.child.returncode}")
-        return [json.loads(printed)]
-
     def close(self) -> None:
         """No look begins any more."""
         with self._changed:
             self.is_over = True
             self._changed.notify_all()
-        self._end()
-
-    def _end(self) -> None:
-        """With py-spy, which a look starts; its group is gone where it has ended by itself."""
-        if self.child is not None and self.child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.child.pid, signal.SIGKILL)
+        self.here.end()

@@ -42,9 +42,7 @@ def site(tmp_path, monkeypatch):
         options = WatchOptions.of(parser.parse_args(["--all", "--no-progress", "10", *words]))
         said = []
         site = Site(outputs_of(options, said.append))
-        monkeypatch.setattr(
-            site.looking, "_evidence", lambda given: [json.loads(LOOK.read_bytes())]
-        )
+        monkeypatch.setattr(site.looking.here, "evidence", lambda *_: json.loads(LOOK.read_bytes()))
         made.append(site)
         return site, said
 
@@ -297,10 +295,10 @@ def test_a_process_whose_files_do_not_answer_is_left_out_by_the_next_sampler(mon
     monkeypatch.setattr("unhang.jobs.watch.of_all.SILENT_S", 0.5)
     stuck = (
         "import os, sys, time; n = int(sys.argv[4]); os.pwrite(n, b'open /proc/4711/environ', 0);"
-        ' (sys.argv[5] == \'4711\') and print(\'{"t": 1.0, "came": [], "ended": []}\', flush=True);'
+        ' (sys.argv[5] == \'4711\') and print(\'{{"t": 1.0, "came": [], "ended": []}}\', flush=True);'
         " time.sleep(600)"
     )
-    monkeypatch.setattr("unhang.jobs.watch.of_all.START", stuck)
+    monkeypatch.setattr("unhang.jobs.inspect.here.START", stuck)
     said = []
     lines = moments(0.2, said.append)
     assert next(lines)["t"] == 1.0

@@ -144,6 +144,17 @@ def test_a_traceback_at_the_end_of_a_ranks_log_comes_before_where_it_stands(
     assert "rank_desync_app" not in {one["cause"] for one in found["causes"]}
 
 
+@pytest.mark.parametrize(("grows", "state"), [(0, "hung"), (1, "unknown")])
+def test_a_rank_that_goes_on_logging_after_its_exception_is_not_called_hung(grows, state):
+    """As one that tries again each few seconds."""
+    document = with_log(look("never"), 1, *TRACEBACK)
+    document["sections"].pop("ras")
+    proc = document["sections"]["proc"]
+    proc["ranks_2"][1]["switches"] += 3
+    proc.update(log_bytes_1=[1, 1], log_bytes_2=[1, 1 + grows])
+    assert inspection_of([document])["state"] == state
+
+
 def test_a_traceback_of_another_rank_is_told_first(tmp_path):
     """RAS names rank 1, which waits for rank 0's end."""
     found = inspection_of([with_log(look("never"), 0, *TRACEBACK)])
