@@ -29,7 +29,7 @@ def answer_of(diagnosis: Mapping[str, Any]) -> JobAnswer:
     """The answer of a diagnosis."""
     failures = diagnosis["facts"].get("failures", [])
     lacking = [one for one in diagnosis["inputs"] if one["kind"] in NOT_OPENED]
-    told = {*map(_place, failures)}
+    told = [(one["file"], one["line"]) for one in failures]
     return JobAnswer(
         "diagnose",
         diagnosis["outcome"]["word"],
@@ -51,7 +51,9 @@ def answer_of(diagnosis: Mapping[str, Any]) -> JobAnswer:
             ),
             *({"what": one, "why": "not among the inputs"} for one in diagnosis["not_given"]),
         ],
-        lines=[_failure(one) for one in _telling(diagnosis) if _place(one) not in told],
+        lines=[
+            _failure(one) for one in _telling(diagnosis) if (one["file"], one["line"]) not in told
+        ],
     )
 
 
@@ -100,9 +102,7 @@ def _of_logs(diagnosis: Mapping[str, Any], shown: Sequence[str]) -> list[str]:
 
 def _screen(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     """The verdict, who and where, the lines that show it, and the command to paste."""
-    own = (
-        _of_cause(diagnosis) if diagnosis["outcome"]["word"] == "cause" else _of_outcome(diagnosis)
-    )
+    own = _of_cause(diagnosis) if shown_causes(diagnosis) else _of_outcome(diagnosis)
     then = diagnosis["next"] or {"host": None, "command": "", "tells": ""}
     return replace(
         own, next_host=then["host"] or "", next_command=then["command"], next_tells=then["tells"],
@@ -111,10 +111,7 @@ def _screen(diagnosis: Mapping[str, Any]) -> VerdictScreen:
 
 
 def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
-    causes = shown_causes(diagnosis)
-    if not causes:  # below what a line names
-        return _of_outcome(diagnosis)
-    first, others = causes[0], causes[1:]
+    first, *others = shown_causes(diagnosis)
     named = listed([visible(one, 80) for one in first["where"]], NAMED_ON_SCREEN)
     lines = []
     if others and not diagnosis["decided"]:
@@ -195,10 +192,6 @@ def _read(diagnosis: Mapping[str, Any]) -> list[str]:
 
 def _name(file: str) -> str:
     return path_shown(PurePath(file).name or file, 60)
-
-
-def _place(one: Mapping[str, Any]) -> tuple[str, int]:
-    return one["file"], one["line"]
 
 
 def _failure(one: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,12 @@ from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
+from unhang.jobs.diagnose.logs.counted_lines import stands_by_counts
 from unhang.jobs.diagnose.logs.inspector_files import in_words, joined
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_hosts import hosts_in_names, hosts_in_words
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
+from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
@@ -75,6 +77,12 @@ class Facts:
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
     ended: str = ""
     seen: Seen = field(default_factory=Seen)
+    ends: Mapping[str, Block] = field(default_factory=dict)
+
+    @cached_property
+    def counts(self) -> list[tuple[str, str, RankLine]]:
+        """Who differs by the counters of lines that no row knows, and how."""
+        return list(stands_by_counts(self.ends))
 
     @cached_property
     def host_of(self) -> Mapping[int, str]:
@@ -212,6 +220,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         in_words(records),
         # a watchdog that gave up is later than any look
         at._replace(goes_on=at.goes_on and not timeouts),
+        {scan.file: scan.end for scan in scans if scan.end},
     )
 
 

@@ -292,7 +292,7 @@ def is_kernel_log(facts: Facts) -> bool:
     """Whether the texts are the kernel's or the system's log, without a line of a job."""
     lines = [text for those in facts.last.values() for _, text in those]
     kernels = sum(bool(_KERNELS.match(one)) for one in lines)
-    return bool(lines) and kernels * 4 >= len(lines) * 3 and not _has_a_job(facts)
+    return bool(lines) and kernels * 4 >= len(lines) * 3 and not (_has_a_job(facts) or facts.counts)
 
 
 def _has_a_job(facts: Facts) -> bool:

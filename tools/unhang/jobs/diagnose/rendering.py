@@ -18,11 +18,8 @@ from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words,
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5
 SHOWN_LAST = 8
-MOST_REASONS = 4
-NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
-NONE = "unhang knows no message here as an error, a timeout or a fact about the job"
-NONE_OF_A_PROGRAM = "unhang knows no message here as an error or a timeout"
+NONE = "unhang knows no message here as an error, a timeout or a fact"
 NOT_DECIDED = "not decided"
 ANSWERS = {
     "healthy": "HEALTHY",
@@ -128,7 +125,7 @@ def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
-    shown = diagnosis["inputs"]
+    shown = sorted(diagnosis["inputs"], key=lambda one: one["kind"] != "unread")
     for one in shown[:12]:
         notes = (
             f" ({'; '.join(visible(note, 200) for note in one['notes'][:3])})"
@@ -144,33 +141,12 @@ def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
             f"and {counted(len(shown) - 12, 'more input')},"
             f" {counted(sum(one['lines'] for one in shown[12:]), 'line')}"
         )
-        yield from not_read(shown[12:])
-
-
-def not_read(inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each reason for which inputs were not read, with their names."""
-    why: dict[str, list[str]] = {}
-    for one in inputs:
-        if one["kind"] == "unread" and one["notes"]:
-            why.setdefault(one["notes"][0], []).append(one["file"])
-    for reason, files in list(why.items())[:MOST_REASONS]:
-        more = (
-            f" and {counted(len(files) - NAMED_UNREAD, 'more input')}"
-            if len(files) > NAMED_UNREAD
-            else ""
-        )
-        yield (
-            f"not read: {', '.join(visible(file, 200) for file in files[:NAMED_UNREAD])}{more}:"
-            f" {visible(reason, 200)}"
-        )
 
 
 def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
     """The facts; if the log has no end, with the last line of each file, which shows when and where
     it stopped."""
-    lines = facts_in_words(
-        diagnosis["facts"], NONE_OF_A_PROGRAM if diagnosis["outcome"]["line"] else NONE
-    )
+    lines = facts_in_words(diagnosis["facts"])
     if diagnosis["outcome"]["word"] == "healthy":  # what a job survives is no error
         lines = [
             f"survived: {line.removeprefix(FIRST_ERROR)}" if line.startswith(FIRST_ERROR) else line
@@ -205,12 +181,9 @@ def facts_in_words(facts: Mapping[str, Any], none: str = NONE) -> list[str]:
 
 def _what_happened(facts: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
-    first = facts["first_error"]
-    if first:
-        shown = _shown(first, 240)
+    if first := facts["first_error"]:
         lines.append(
-            f"{FIRST_ERROR}{shown}"
-            f" [{path_shown(first['file'])}:{first['line']}{_who(first, shown)}]"
+            f"{FIRST_ERROR}{_shown(first, 240)} [{path_shown(first['file'])}:{first['line']}]"
         )
     for one in facts["collectives"][:8]:
         what = collective_in_words(one["op"], one["seq"], one["numel"]) + limit_in_words(
@@ -223,17 +196,6 @@ def _what_happened(facts: Mapping[str, Any]) -> list[str]:
         )
     return lines + _ranks(
         facts["ranks"], "timed out" if facts["collectives"] else "began to connect"
-    )
-
-
-def _who(first: Mapping[str, Any], shown: str) -> str:
-    """Time, host and rank of the first error, as far as its line does not show them."""
-    rank = None if first["rank"] is None else f"rank {first['rank']}"
-    printed = shown.lower().replace(" ", "")
-    return "".join(
-        f"; {part}"
-        for part in (first["time"], first["host"], rank)
-        if part and str(part).lower().replace(" ", "") not in printed
     )
 
 

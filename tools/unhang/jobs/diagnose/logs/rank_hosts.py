@@ -23,8 +23,9 @@ def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
     for words in (named, folders):
         found = {ranked[file]: host_name(word) for file, word in words.items()}
         alike = {re.sub(r"\d+|[a-z]$", "", word) for word in words.values()}
-        one_each = len(found) == len(ranked)
-        if len(alike) == 1 < len({*found.values()}) and one_each and all([*alike, *found.values()]):
+        if len(found) < len(ranked) or not all([*alike, *found.values()]):
+            continue
+        if len(alike) == 1 < len({*found.values()}):
             return found
     return {}
 
