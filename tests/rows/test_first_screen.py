@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from unhang import cli
-from unhang.core.verdict.answer import screen_of
+from unhang.core.verdict.answer import render_evidence, screen_of
 from unhang.core.verdict.screen import render_screen
 from unhang.core.verdict.waited_rows import Beside, waited_for_row
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
@@ -56,14 +56,16 @@ def test_no_screen_has_more_than_twelve_lines_and_each_has_one_command_that_a_sh
 
 
 def test_a_log_without_an_end_sends_to_the_job_first():
-    """But for a kernel log, which is of a machine and of no job."""
+    """But for a kernel log, which is of a machine and of no job; of one that has ended, to what
+    looks at its next start."""
     sent = [
         command_in(lines)
         for log in LOGS
-        if (lines := screen(log))[0].startswith("NO END") and log.stem != "aer-and-bus-messages"
+        if (lines := screen(log))[0].startswith("not decided")
+        and log.stem != "aer-and-bus-messages"
     ]
     assert len(sent) > 10
-    assert [one for one in sent if "unhang inspect" not in one] == []
+    assert [one for one in sent if not one.startswith(("unhang inspect", "unhang watch"))] == []
 
 
 def test_every_log_that_names_a_cause_shows_its_line_and_how_certain_it_is():
@@ -90,11 +92,15 @@ def test_every_log_that_names_a_cause_shows_its_line_and_how_certain_it_is():
         ("Feb 01 11:00:01 n1 kernel: NVRM: Xid (PCI:0000:c7:00): 79, pid=8, GPU has fallen off the"
          " bus.\n", "nvidia-smi -i 0000:c7:00.0 -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT", "n1"),
         ((FIXTURES / "diagnose" / "healthy" / "aer-and-bus-messages.log").read_text(),
-         "dmesg -T | grep -e Xid -e NVRM -e AER -e 'Killed process' -e oom | tail -40", None),
-        ("step 1 | loss 2.0\nstep 2 | loss 1.9\n", "unhang inspect", None),
+         "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,PERFORMANCE", None),
         ("+ torchrun --nproc-per-node 8 /job/train.py --lr 1\nNCCL version 2.21.5+cuda12.4\n"
          "step 1 | loss 2.0\n" + WATCHDOG.format(0) + WATCHDOG.format(1),
          'unhang inspect --pid "$(pgrep -of train.py)"', None),
+        ("step 1 | loss 2.0\n" + WATCHDOG.format(0) + "srun: error: n1: task 0: Aborted (core dumped)\n",
+         "unhang watch --all --on-hang dump", None),
+        ("Failed to initialize NVML: Driver/library version mismatch\nNVRM version: NVIDIA UNIX"
+         " x86_64 Kernel Module  535.54.03\n",
+         "cat /proc/driver/nvidia/version; nvidia-smi | head -4", None),
     ],
 )  # fmt: skip
 def test_the_command_fits_what_was_read(text, command, host):
@@ -111,18 +117,64 @@ def test_a_value_from_a_log_that_a_shell_would_run_is_not_in_the_command():
 def test_without_an_end_the_screen_says_what_was_read_and_what_was_not(tmp_path):
     (tmp_path / "job.log").write_text("step 1 | loss 2.0\nstep 2 | loss 1.9\n")
     lines = screen(tmp_path / "job.log")
-    assert lines[0].startswith("NO END: ")
+    assert lines[0].startswith("not decided: ")
     assert "  read: job.log (2 lines)" in lines
     assert "  not given: the kernel's log, stacks, a flight recorder's dump" in lines
     assert command_in(lines) == "unhang inspect"
 
 
-def test_a_healthy_job_is_told_with_what_was_read_and_what_was_not():
+def test_what_to_do_comes_before_the_line_that_shows_it_and_each_kind_of_evidence_has_one(tmp_path):
+    line = "n{0}:7:7 [0] NCCL WARN Call to posix_fallocate failed : No space left on device\n"
+    (tmp_path / "job.log").write_text(line.format(1) + line.format(2))
+    headline, do, *_ = lines = screen(tmp_path / "job.log", 160)
+    assert headline.startswith("/dev/shm is too small") and do.startswith("  if so (owner: sre): ")
+    assert [one for one in lines if "posix_fallocate" in one] == [lines[3]]
+    assert "  because " in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("file", "label", "host"),
+    [
+        ("node-{1}-rank{0}.log", "", ["host node-a"]),
+        ("node-{1}/rank{0}.log", "", ["host node-a"]),
+        ("{0}.log", "node-{1}7: ", ["host node-a7"]),
+        ("logs-{1}/attempt_0/{0}/stderr.log", "", []),
+    ],
+)
+def test_a_rank_is_named_with_its_host(tmp_path, file, label, host):
+    line = (
+        f"{label}[rank{{0}}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+    )
+    for rank, name in enumerate("ab"):
+        path = tmp_path / file.format(rank, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(line.format(rank, name))
+    where = diagnose([str(tmp_path)])["causes"][0]["where"]
+    assert [one for one in where if one.startswith("host ")] == host
+
+
+def test_only_where_storage_fails_a_disk_or_mount_is_mended():
+    for found, mends in (
+        (diagnose([str(FIXTURES / "diagnose_joined" / "never" / "stacks")]), False),
+        (diagnose_text("[ 7.2] EXT4-fs error (device nvme0n1p2): ext4_find_entry:1455\n"), True),
+    ):
+        cause = found["causes"][0]
+        assert (cause["cause"], "mount" in cause["remedy"]["person"]) == ("slow_rank_or_io", mends)
+
+
+def test_the_short_form_has_the_lines_of_an_undecided_job_each_once(tmp_path):
+    for rank, host in enumerate(("n1", "n2")):
+        (tmp_path / f"{host}-rank{rank}.log").write_text(f"step 1 | loss {rank}.5\n")
+    short = json.loads(render_evidence(answer_of(diagnose([str(tmp_path)]))))
+    shown = [(one["text"], one["line"], one["host"]) for one in short["lines"]]
+    assert shown == [("step 1 | loss 0.5", 1, "n1"), ("step 1 | loss 1.5", 1, "n2")]
+    short = json.loads(render_evidence(answer_of(diagnose_text(WATCHDOG.format(0)))))
+    assert len(short["consequences"]) == 1 and short["lines"] == []
+
+
+def test_a_healthy_job_is_told():
     lines = screen(FIXTURES / "diagnose" / "healthy" / "nccl-tests.log")
-    assert lines[0].startswith("HEALTHY: ")
-    assert any(line.startswith("  read: nccl-tests.log (") for line in lines)
-    assert any(line.startswith("  not given: ") for line in lines)
-    assert command_in(lines) == "unhang inspect"
+    assert lines[0].startswith("HEALTHY: ") and command_in(lines) == "unhang inspect"
 
 
 def test_a_file_that_could_not_be_read_is_named(tmp_path):
@@ -178,9 +230,7 @@ def test_each_cause_has_a_command_that_needs_no_value_and_none_that_changes_anyt
 def test_a_log_of_the_kernel_asks_for_no_stacks_of_ranks():
     answer = diagnose([str(FIXTURES / "diagnose" / "healthy" / "aer-and-bus-messages.log")])
     assert answer["outcome"]["word"] == "no_end"
-    assert [one.split("\n")[0] for one in answer["collect_next"]] == [
-        "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,PERFORMANCE", "unhang audit",
-    ]  # fmt: skip
+    assert [one.split("\n")[0] for one in answer["collect_next"]] == ["unhang audit"]
     assert "py-spy" not in json.dumps(answer)
 
 

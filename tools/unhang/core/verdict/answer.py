@@ -24,6 +24,7 @@ class JobAnswer:
     waited_for    a row of the schema `waited-for-1`
     primary       failures that may have come first; consequences: those that follow from another
     causes        most probable first
+    lines         those that show the verdict where no cause is known
     full          path of the whole evidence on the machine that looked
     """
 
@@ -38,6 +39,7 @@ class JobAnswer:
     read: Rows = ()
     not_read: Rows = ()
     full: str | None = None
+    lines: Rows = ()
 
 
 def screen_of(answer: JobAnswer) -> VerdictScreen:
@@ -59,6 +61,7 @@ def render_evidence(answer: JobAnswer) -> str:
         "groups": groups_of(answer.waited_for),
         "primary": answer.primary,
         "consequences": answer.consequences,
+        "lines": answer.lines,
         "causes": answer.causes,
         "next": {
             "host": screen.next_host or None,

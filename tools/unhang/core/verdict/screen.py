@@ -1,5 +1,5 @@
-"""The first screen of a verdict on a job, of diagnose, inspect and watch alike: the verdict, who
-and where, the line that shows it, and one command to paste. Values in, lines out.
+"""The first screen of a verdict on a job, of diagnose, inspect and watch alike: the verdict,
+what to do, who and where, the line that shows it, and one command to paste. Values in, lines out.
 
 Text in it comes from logs and nodes: every part becomes one printable line here.
 """
@@ -51,8 +51,8 @@ class Quote:
 @dataclass(frozen=True)
 class VerdictScreen:
     """headline: the verdict. certainty: sure, likely, possible; "" where nothing is claimed. lines:
-    who and where, the most important first. quoted: the lines that show it. advice: why, and what
-    to do. next_command: to be pasted on next_host, "" for where one is. next_tells: what its answer
+    who and where, the most important first. quoted: the lines that show it. advice: what to do, and
+    why. next_command: to be pasted on next_host, "" for where one is. next_tells: what its answer
     means. more: what -v shows."""
 
     headline: str
@@ -70,27 +70,26 @@ def render_screen(screen: VerdictScreen, width: int = 100, *, plain: bool = Fals
     """At most MOST_LINES lines. A command is never broken; what finds no room stands behind -v."""
     head = _within(screen.headline, width, MOST_OF_HEADLINE, 0, tail=screen.certainty)
     then = _next(screen, width)
-    body = _body(screen, width, MOST_LINES - len(head) - len(then))
-    text = "".join(f"{line.rstrip()}\n" for line in [*head, *body, *then])
+    lines = [*head, *_body(screen, width, MOST_LINES - len(head) - len(then)), *then]
+    text = "".join(f"{line.rstrip()}\n" for line in lines)
     return ascii_only(text) if plain else text
 
 
 def _body(screen: VerdictScreen, width: int, room: int) -> list[str]:
-    """Lines, quotes, advice, in this order. Each gets a line, the first lines and quotes before
-    advice; then those that need one get a second."""
-    quoted = _once(screen.quoted, width)
-    parts: list[str | Quote] = [*screen.lines, *quoted, *screen.advice]
-    ranks = [*range(2, 2 + len(screen.lines)), *range(1, 1 + len(quoted)),
-             *range(3, 3 + len(screen.advice))]  # fmt: skip
-    kept = sorted(sorted(range(len(parts)), key=lambda at: ranks[at])[: max(0, room)])
-    shown = [_part(parts[at], width, 1) for at in kept]
-    spare = room - len(kept)
-    for place, at in enumerate(kept):
-        longer = _part(parts[at], width, MOST_OF_ONE)
-        if spare >= len(longer) - 1 > 0:
-            spare -= len(longer) - 1
-            shown[place] = longer
-    return [line for lines in shown for line in lines]
+    """What to do, lines, quotes, why, in this order. After what to do each gets a line, but two
+    quotes come before the lines and why last; then those that need one get a second."""
+    shown = _within("".join(screen.advice[:1]), width, MOST_OF_ONE, 2)
+    room = max(0, room - len(shown))
+    quoted = _once(screen.quoted, width)[: max(2, room - len(screen.lines))]
+    lines = screen.lines[: max(0, room - len(quoted))]
+    parts: list[str | Quote] = [*lines, *quoted, *screen.advice[1:]]
+    spare = max(0, room - len(parts))
+    for one in parts[:room]:
+        part = _part(one, width, MOST_OF_ONE)
+        part = part if len(part) <= 1 + spare else _part(one, width, 1)
+        spare -= len(part) - 1
+        shown += part
+    return shown
 
 
 def _once(quoted: Sequence[Quote], width: int) -> list[Quote]:
@@ -176,7 +175,7 @@ def path_shown(path: str, most: int = 80) -> str:
 def _next(screen: VerdictScreen, width: int) -> list[str]:
     lines = [f"next, on {visible(screen.next_host, 100)}:" if screen.next_host else "next:"]
     lines = [*lines, f"  {visible(screen.next_command, 1000)}"] if screen.next_command else []
-    tells = _within(screen.next_tells, width, MOST_OF_ONE, 4) if lines and screen.next_tells else []
+    tells = _within(screen.next_tells, width, MOST_OF_ONE, 4) if screen.next_tells else []
     return [*lines, *tells, *_within(screen.more, width, 1, 0)]
 
 

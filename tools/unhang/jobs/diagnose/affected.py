@@ -45,6 +45,10 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
             if event.fact not in WAITED or not _RANK.fullmatch(text):
                 named.setdefault(text)
     found = [who for who in named if not common or who in common or not _RANK.fullmatch(who)]
+    ranks = [who for who in found if _RANK.fullmatch(who)][:1]
+    host = facts.host_of.get(int(ranks[0].removeprefix("rank "))) if ranks else None
+    if host and not any(who.startswith("host ") for who in found):
+        found.insert(found.index(ranks[0]) + 1, f"host {host}")
     return found[:MOST_NAMED]
 
 

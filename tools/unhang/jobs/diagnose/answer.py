@@ -12,19 +12,16 @@ from unhang.core.together import NOT_READ
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.screen import Quote, VerdictScreen, path_shown, place_of
 from unhang.jobs.diagnose.rendering import (
-    ANSWERS,
     facts_in_words,
-    facts_of_ranks,
     matched_in,
     remedy_in_words,
     shown_causes,
-    shown_remarks,
-    steps_of,
-    what_the_line_fits,
+    verdict_of,
     with_short_names,
 )
 
 NOT_OPENED = ("unread", "binary")
+MORE = "-v: facts, settings, all causes, remarks and further steps"
 NAMED_ON_SCREEN, FILES_ON_SCREEN, QUOTED = 3, 3, 3
 
 
@@ -32,6 +29,7 @@ def answer_of(diagnosis: Mapping[str, Any]) -> JobAnswer:
     """The answer of a diagnosis."""
     failures = diagnosis["facts"].get("failures", [])
     lacking = [one for one in diagnosis["inputs"] if one["kind"] in NOT_OPENED]
+    told = [(one["file"], one["line"]) for one in failures]
     return JobAnswer(
         "diagnose",
         diagnosis["outcome"]["word"],
@@ -52,6 +50,9 @@ def answer_of(diagnosis: Mapping[str, Any]) -> JobAnswer:
                 for one in lacking
             ),
             *({"what": one, "why": "not among the inputs"} for one in diagnosis["not_given"]),
+        ],
+        lines=[
+            _failure(one) for one in _telling(diagnosis) if (one["file"], one["line"]) not in told
         ],
     )
 
@@ -101,21 +102,16 @@ def _of_logs(diagnosis: Mapping[str, Any], shown: Sequence[str]) -> list[str]:
 
 def _screen(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     """The verdict, who and where, the lines that show it, and the command to paste."""
-    own = (
-        _of_cause(diagnosis) if diagnosis["outcome"]["word"] == "cause" else _of_outcome(diagnosis)
-    )
+    own = _of_cause(diagnosis) if shown_causes(diagnosis) else _of_outcome(diagnosis)
     then = diagnosis["next"] or {"host": None, "command": "", "tells": ""}
     return replace(
         own, next_host=then["host"] or "", next_command=then["command"], next_tells=then["tells"],
-        more=_more(diagnosis),
+        more=MORE,
     )  # fmt: skip
 
 
 def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
-    causes = shown_causes(diagnosis)
-    if not causes:  # below what a line names
-        return _of_outcome(diagnosis)
-    first, others = causes[0], causes[1:]
+    first, *others = shown_causes(diagnosis)
     named = listed([visible(one, 80) for one in first["where"]], NAMED_ON_SCREEN)
     lines = []
     if others and not diagnosis["decided"]:
@@ -129,40 +125,49 @@ def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
         tuple(lines),
         tuple(map(_quote, _lines(first))),
         (
-            f"{because}{first['means']}",
             f"{do} (owner: {first['owner']}): {remedy_in_words(first['remedy'])}",
+            f"{because}{first['means']}",
         ),
     )
 
 
 def _lines(cause: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Its lines, each once; those of a log before those that are one sentence of a dump."""
+    """Of each kind of evidence its first line; those of a log before the sentences of a dump."""
     seen: dict[str, Mapping[str, Any]] = {}
     for one in sorted(cause["evidence"], key=lambda one: not one["line"]):
-        seen.setdefault(one["text"], one)
+        seen.setdefault(one["says"], one)
     return list(seen.values())[:QUOTED]
 
 
 def _of_outcome(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     """Without a cause: what was read, what was not, and the lines that show it."""
-    outcome, facts = diagnosis["outcome"], diagnosis["facts"]
-    shown = [outcome["line"]] if outcome["line"] else []
-    first = facts["first_error"]
-    shown += [first] if first and outcome["word"] == "failure" else []
-    last = facts.get("last", []) if outcome["word"] == "no_end" else []
-    shown += [one for one in last if any(map(str.isalnum, one["text"]))]  # no border of a table
     return VerdictScreen(
-        f"{ANSWERS.get(outcome['word'], 'NOT DECIDED')}: {outcome['why']}",
+        verdict_of(diagnosis),
         "",
-        (*_read(diagnosis), *facts_of_ranks(facts)[:2], *what_the_line_fits(diagnosis)),
-        tuple(map(_quote, shown)),
+        (
+            *_read(diagnosis),
+            *(one for one in facts_in_words(diagnosis["facts"]) if "; not heard of" in one),
+        ),
+        tuple(map(_quote, _telling(diagnosis))),
     )
 
 
+def _telling(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The lines that show the outcome where no cause is known: that of the outcome, the first error
+    of a failure, the last one of each file of a job without an end."""
+    outcome, facts = diagnosis["outcome"], diagnosis["facts"]
+    first = [facts["first_error"]] if outcome["word"] == "failure" else []
+    last = facts.get("last", []) if outcome["word"] == "no_end" else []
+    shown = [outcome["line"], *first, *last]
+    return [one for one in shown if one and any(map(str.isalnum, one["text"]))]  # no table's border
+
+
 def _quote(line: Mapping[str, Any]) -> Quote:
-    """A line of the document, cut around what matched in it."""
+    """A line of the document, cut around what matched in it; of a stack what its rule says."""
     place = place_of(line["file"], line["line"]) if line["line"] else ""
-    return Quote(line["text"], place, matched_in(line))
+    if "at" in line or "says" not in line:
+        return Quote(line["text"], place, matched_in(line))
+    return Quote(line["says"].partition(", and ")[0], place)
 
 
 def _read(diagnosis: Mapping[str, Any]) -> list[str]:
@@ -189,22 +194,8 @@ def _name(file: str) -> str:
     return path_shown(PurePath(file).name or file, 60)
 
 
-def _more(diagnosis: Mapping[str, Any]) -> str:
-    """What -v shows."""
-    causes, remarks, steps = (
-        len(found)
-        for found in (shown_causes(diagnosis)[1:], shown_remarks(diagnosis), steps_of(diagnosis))
-    )
-    counts = [
-        counted(number, what)
-        for number, what in ((causes, "more cause"), (remarks, "remark"), (steps, "further step"))
-        if number
-    ]
-    return f"-v: {', '.join([*counts, 'facts, settings and what was read'])}"
-
-
 def _failure(one: Mapping[str, Any]) -> dict[str, Any]:
-    return failure_row(one["text"], one["rank"], one["host"], one["file"], one["line"])
+    return failure_row(one["text"], one.get("rank"), one.get("host"), one["file"], one["line"])
 
 
 def _cause_row(one: Mapping[str, Any]) -> dict[str, Any]:

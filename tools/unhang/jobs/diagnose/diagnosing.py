@@ -55,7 +55,7 @@ from unhang.jobs.diagnose.ranking import (
     rank_causes,
 )
 from unhang.jobs.flight import Flight
-from unhang.jobs.job_files import DEEPSPEED, LOGS_ALONE, JobFile, JobReader
+from unhang.jobs.job_files import DEEPSPEED, LOGS_ALONE, JobReader
 
 SCHEMA = "unhang/diagnosis/1"
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
@@ -178,20 +178,6 @@ def _scan_of(stream: Stream, about: Input, sieve: Sieve) -> Scan:
     return scan
 
 
-def _note_findings(about: Input, jobs: Iterable[JobFile]) -> None:
-    graver = [
-        f"line {one.line} {one.rule}"
-        for job in jobs
-        for one in job.findings
-        if one.severity != "info"
-    ]
-    about.notes += (
-        [f"unhang lint: {', '.join(graver[:4])}{' ...' if len(graver) > 4 else ''}"]
-        if graver
-        else []
-    )
-
-
 def _read_job_file(
     reader: JobReader,
     name: str,
@@ -213,7 +199,9 @@ def _read_job_file(
         about.notes.append(f"was not read: binary, or more than {MOST_JOB_FILES} files of the job")
         return
     about.lines, about.bytes = job.lines, path.stat().st_size
-    _note_findings(about, [job])
+    graver = [f"line {one.line} {one.rule}" for one in job.findings if one.severity != "info"]
+    if graver:
+        about.notes.append(f"unhang lint: {', '.join(graver[:4])}{' ...' * (len(graver) > 4)}")
     scan = Scan(name, job=job)
     if kind not in ("python", DEEPSPEED):
         with path.open("rb") as stream:

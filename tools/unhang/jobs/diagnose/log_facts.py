@@ -14,11 +14,14 @@ from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
+from unhang.jobs.diagnose.logs.counted_lines import stands_by_counts
 from unhang.jobs.diagnose.logs.inspector_files import in_words, joined
 from unhang.jobs.diagnose.logs.last_words import RankLine
+from unhang.jobs.diagnose.logs.rank_hosts import hosts_in_names, hosts_in_words
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
+from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
-from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
+from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
 from unhang.jobs.diagnose.standing import seen_in_stacks
@@ -74,6 +77,34 @@ class Facts:
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
     ended: str = ""
     seen: Seen = field(default_factory=Seen)
+    ends: Mapping[str, Block] = field(default_factory=dict)
+
+    @cached_property
+    def counts(self) -> list[tuple[str, str, RankLine]]:
+        """Who differs by the counters of lines that no row knows, and how."""
+        return list(stands_by_counts(self.ends))
+
+    @cached_property
+    def host_of(self) -> Mapping[int, str]:
+        """rank -> its host, as far as RAS, lines, or names of files have it."""
+        printed: dict[int | None, set[str]] = {}
+        for event in self.events:
+            if event.prefix.host:
+                printed.setdefault(rank_of(event), set()).add(event.prefix.host)
+        return {
+            **hosts_in_names({file: rank_in_name(file) for file in self.last}),
+            **hosts_in_words(self.words),
+            **{
+                rank: min(hosts)
+                for rank, hosts in printed.items()
+                if rank is not None and len(hosts) == 1
+            },
+            **{
+                rank: host
+                for rank, (host, _) in (self.ras.places if self.ras else {}).items()
+                if rank >= 0
+            },
+        }
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -108,13 +139,11 @@ class Facts:
     def waited_row(self) -> dict[str, Any] | None:
         """Who is waited for, as documents keep it; None where nobody waits."""
         steps = (one.event for one in self.timeouts)
-        places = self.ras.places if self.ras else {}
-        hosts = {rank: host for rank, (host, _) in places.items()}
         return row_of_waits(
             self.answer,
             self.words,
             (*steps, *self.of("pg_idle"), *self.of("init_start")),
-            hosts,
+            self.host_of,
         )
 
     def waits_in_groups(self) -> bool:
@@ -191,6 +220,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         in_words(records),
         # a watchdog that gave up is later than any look
         at._replace(goes_on=at.goes_on and not timeouts),
+        {scan.file: scan.end for scan in scans if scan.end},
     )
 
 
@@ -356,7 +386,12 @@ def describe(facts: Facts) -> dict[str, Any]:
             "waited_for": waited_for_row(facts.flights.answer),
         },
         "last": [
-            {"file": file, "line": lines[-1][0], "text": lines[-1][1]}
+            {
+                "file": file,
+                "line": lines[-1][0],
+                "text": lines[-1][1],
+                **_whose(rank_in_name(file), None, facts),
+            }
             for file, lines in list(facts.last.items())[:MOST_LISTED]
             if lines
         ],
@@ -384,20 +419,23 @@ def _collectives(facts: Facts) -> list[dict[str, Any]]:
 def _failures(facts: Facts) -> Iterator[dict[str, Any]]:
     """The lines of failures, those of each signature once for each rank. primary: what may have
     come first: an error by itself, no wait that ran out, no report of another's end."""
-    seen: set[tuple[str, int | None, str | None]] = set()
+    seen: set[tuple[object, ...]] = set()
     first = [facts.first_error] if facts.first_error else []
     for event in (*first, *facts.faults):
         who = (event.id, rank_of(event), event.prefix.host)
-        if event.source or who in seen or len(seen) >= MOST_LISTED:
+        if event.source or seen & {who, event.place} or len(seen) >= 2 * MOST_LISTED:
             continue
-        seen.add(who)
+        seen |= {who, event.place}
         follows = event.kind == "symptom" or event.fact in CONSEQUENCES
         yield {
             **evidence_of(event),
-            "rank": rank_of(event),
-            "host": event.prefix.host,
+            **_whose(rank_of(event), event.prefix.host, facts),
             "primary": (event is facts.first_error and event.kind == "error") or not follows,
         }
+
+
+def _whose(rank: int | None, host: str | None, facts: Facts) -> dict[str, Any]:
+    return {"rank": rank, "host": host or facts.host_of.get(-1 if rank is None else rank)}
 
 
 def _ranks(facts: Facts) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.screen import FAULTS, filled, host_name
+from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -30,11 +31,20 @@ from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place
 from unhang.jobs.diagnose.meaning.signs import is_slow, own_errors
 from unhang.jobs.diagnose.ranking import Cause
 
-MOST_COMMANDS = 4
+MOST_COMMANDS, KERNELS_LOG = 4, "the kernel's log"
 Step = tuple[str, str]  # a command that can be pasted, and what its answer means
 ALIVE = (
     "alive: who is waited for and where it stands; gone: dmesg -T | grep -e Xid -e oom on its node"
 )
+INSPECT = "unhang inspect"
+# facts of lines that report the end of the whole job
+ENDED = ("root_cause", "failed_exit", "aborted", "slurm_ended", "interrupted")
+BEFORE_THE_NEXT_START = (
+    "unhang watch --all --on-hang dump",
+    "the job has ended: run this on its nodes before the next start; a hang is then looked at while"
+    " it lasts, and its evidence kept",
+)
+AFTER_THE_REPAIR = "its output is among the inputs; once more after the repair: whether it helped"
 EXPLAINED = ("image_refused", "launch_failed", "actor_died", "killed")
 IN_WORDS = ("the ", "each ")  # how steps begin that are no command
 _IMPORT = "No module named "
@@ -97,6 +107,8 @@ WHICH_PYTHON = (
 )
 # facts that show that the output of a command is among the inputs -> beginning of the command
 OUTPUT_OF = {
+    "nvlink_gpu": "nvidia-smi nvlink -s",
+    "gid_row": "show_gids",
     "driver_version": "cat /proc/driver/nvidia/version",
     "topology": "nvidia-smi topo",
     "ib_adapter": "ibstat",
@@ -131,15 +143,20 @@ def next_steps(
     if conclusion.word == "nothing":
         return None, list(conclusion.first)
     events = [event for one in causes[:1] for piece in one.for_ for event in piece.events]
-    host, values = _host(events, facts), _values(events, facts)
+    host, values = _host(causes, facts), _values(events, facts)
     steps = [*_of_causes(facts, causes, rows, values)] or [
         *_of_what_was_seen(facts, conclusion.word, values, bool(host))
     ]
-    command, tells = next(one for one in steps if not one[0].startswith(IN_WORDS))
+    given = tuple(commands_with_output(facts))
+    fresh = [one for one in steps if not one[0].removeprefix("sudo ").startswith(given)]
+    again = [(run, AFTER_THE_REPAIR) for run, _ in steps]
+    command, tells = next(one for one in fresh + again if not one[0].startswith(IN_WORDS))
+    if command.startswith(INSPECT) and any(map(facts.said, ENDED)):
+        command, tells = BEFORE_THE_NEXT_START
     further = [*conclusion.first]
     further += ["\n".join([error["run"], *error["tells"]])] if error else []
     if conclusion.word != "healthy":
-        further += ["\n".join(one) for one in steps if one[0] != command]
+        further += ["\n".join(one) for one in fresh if one[0] != command]
     then = {"host": host or None, "command": command, "tells": tells}
     return then, further[:MOST_COMMANDS]
 
@@ -236,6 +253,7 @@ def commands_with_output(facts: Facts) -> list[str]:
     return [
         *(command for fact, command in OUTPUT_OF.items() if facts.of(fact)),
         *(["the flight recorder's"] if facts.flights else []),
+        *([] if KERNELS_LOG in not_given(facts) else ["dmesg"]),
         *([*BETWEEN_GPUS] if common_place(facts) else []),
     ]
 
@@ -250,7 +268,7 @@ def not_given(facts: Facts) -> list[str]:
         "a log of the job": any(event.kind in OF_A_JOB for event in events)
         or any(facts.of(name) for name in OF_A_JOB_FACTS)
         or bool(facts.timeouts or facts.words),
-        "the kernel's log": kernels or bool(facts.of("xid")),
+        KERNELS_LOG: kernels or bool(facts.of("xid")),
         "stacks": any(facts.of(name) for name in ("stack_process", "stack_of_rank", "stack_dump")),
         "a flight recorder's dump": bool(facts.flights),
     }
@@ -274,7 +292,7 @@ def is_kernel_log(facts: Facts) -> bool:
     """Whether the texts are the kernel's or the system's log, without a line of a job."""
     lines = [text for those in facts.last.values() for _, text in those]
     kernels = sum(bool(_KERNELS.match(one)) for one in lines)
-    return bool(lines) and kernels * 4 >= len(lines) * 3 and not _has_a_job(facts)
+    return bool(lines) and kernels * 4 >= len(lines) * 3 and not (_has_a_job(facts) or facts.counts)
 
 
 def _has_a_job(facts: Facts) -> bool:
@@ -284,11 +302,12 @@ def _has_a_job(facts: Facts) -> bool:
     )
 
 
-def _host(events: Sequence[Event], facts: Facts) -> str:
-    """The host that the lines of the cause name; of a log with one host that one."""
-    named = [event.fields.get("host") or event.prefix.host for event in events]
-    hosts = [one for one in map(host_name, named) if one]
-    return hosts[0] if hosts else host_name(facts.hosts[0]) if len(facts.hosts) == 1 else ""
+def _host(causes: Sequence[Cause], facts: Facts) -> str:
+    """The host that the lines of the first cause name; of a log with one host that one."""
+    meant = [who for one in causes[:1] for who in who_is_meant(one.for_, facts)]
+    named = [who.removeprefix("host ") for who in meant if who.startswith("host ")]
+    known = [*filter(host_name, named), *(facts.hosts if len(facts.hosts) == 1 else ())]
+    return host_name(known[0]) if known else ""
 
 
 def _values(events: Sequence[Event], facts: Facts) -> dict[str, list[str]]:

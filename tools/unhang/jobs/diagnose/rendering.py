@@ -13,25 +13,18 @@ from unhang.core.text import ascii_only, counted, flat, visible
 from unhang.core.verdict.screen import path_shown
 from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines
 from unhang.jobs.diagnose.audited import not_audited
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS
-from unhang.jobs.diagnose.next_steps import MOST_COMMANDS
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5
 SHOWN_LAST = 8
-NAMED_IN_VERDICT = 4
-NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
-# causes below a finding that are shown as a check, and the points that one of them needs
-MOST_HINTS, LEAST_OF_A_HINT = 2, WEIGHTS["hinting"]
-FITS = "such a line fits all of these and shows none of them"
-NONE = "unhang knows no message here as an error, a timeout or a fact about the job"
-NONE_OF_A_PROGRAM = "unhang knows no message here as an error or a timeout"
+NONE = "unhang knows no message here as an error, a timeout or a fact"
+NOT_DECIDED = "not decided"
 ANSWERS = {
     "healthy": "HEALTHY",
     "failure": "A FAILURE WITHOUT A KNOWN CAUSE",
-    "no_end": "NO END",
+    "no_end": NOT_DECIDED,
     "nothing": "NOTHING TO READ",
 }
 _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
@@ -49,7 +42,8 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
         *_indented(what_happened(diagnosis), width),
         "",
     ]
-    lines += [*_verdict(diagnosis, width), ""]
+    if not shown_causes(diagnosis):
+        lines += [*_indented([verdict_of(diagnosis)], width, 0), ""]
     shown: list[list[Mapping[str, Any]]] = []
     for place, cause in enumerate(shown_causes(diagnosis), 1):
         lines += [
@@ -63,7 +57,7 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
             "",
         ]
         shown.append(cause["evidence"])
-    lines += _remarks(shown_remarks(diagnosis), width) + _collect(steps_of(diagnosis), width)
+    lines += _remarks(shown_remarks(diagnosis), width) + _collect(diagnosis["collect_next"], width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
     return ascii_only(text) if plain else text
 
@@ -89,85 +83,16 @@ def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in diagnosis["causes"] if one["severity"] != "info"][:SHOWN_CAUSES]
 
 
-def steps_of(diagnosis: Mapping[str, Any]) -> list[str]:
-    """What to collect. Where nothing is named, the checks of causes for which a line only hints
-    stand after the first step: people read a cause that is numbered as one that was found, and of
-    those of a hint a third was right."""
-    steps = list(diagnosis["collect_next"])
-    hints = (
-        []
-        if shown_causes(diagnosis) or not steps
-        else [one for one in diagnosis["causes"] if not _rests_on_the_outcome(one, diagnosis)]
-    )
-    checks = [_as_step(one) for one in hints if one["points"] >= LEAST_OF_A_HINT and one["collect"]]
-    return [*steps[:1], *checks[:MOST_HINTS], *steps[1:]][:MOST_COMMANDS]
-
-
-def _as_step(cause: Mapping[str, Any]) -> str:
-    """The check of a cause, with the line that hints at it and what follows if it is this cause."""
-    line = cause["evidence"][0]
-    place = (
-        f"; {path_shown(line['file'])}:{line['line']} hints at it: {line['says']}"
-        if line["line"]
-        else ""
-    )
-    return (
-        f"{cause['collect'][0]}\nthis is: {cause['title']}{place}\nthen:"
-        f" {remedy_in_words(cause['remedy'])}"
-    )
-
-
 def shown_remarks(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The remarks; harmless lines only where neither a cause nor a question stands above them. Of a
-    healthy job also the causes that lines hint at, other than the line that is told as survived.
-    """
+    """The remarks; harmless lines only where neither a cause nor a question stands above them."""
     busy = diagnosis["collect_next"] or shown_causes(diagnosis)
-    hints = [
-        one
-        for one in diagnosis["causes"]
-        if diagnosis["outcome"]["word"] == "healthy" and one["points"] >= LEAST_OF_A_HINT
-    ]
-    hints = [one for one in hints if not _begins_at(one, diagnosis["facts"]["first_error"])]
-    of_hints = [
-        {
-            "kind": "remark",
-            "evidence": one["evidence"],
-            "says": one["title"],
-            "instead": remedy_in_words(one["remedy"]),
-        }
-        for one in hints
-    ]
-    return [
-        one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")
-    ] + of_hints
+    return [one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")]
 
 
-def _rests_on_the_outcome(cause: Mapping[str, Any], diagnosis: Mapping[str, Any]) -> bool:
-    """Whether a remark has no line but the one that shows that there is no end: then it is no
-    finding of its own."""
+def verdict_of(diagnosis: Mapping[str, Any]) -> str:
+    """The outcome in one sentence, where no cause is shown."""
     outcome = diagnosis["outcome"]
-    return (
-        _begins_at(cause, outcome["line"])
-        and outcome["word"] == "no_end"
-        and cause["severity"] == "info"
-    )
-
-
-def _begins_at(cause: Mapping[str, Any], line: Mapping[str, Any] | None) -> bool:
-    """Whether the first line for a cause is this one."""
-    first = next(iter(cause["evidence"]), None)
-    return (
-        first is not None
-        and line is not None
-        and (first["file"], first["line"]) == (line["file"], line["line"])
-    )
-
-
-def what_the_line_fits(diagnosis: Mapping[str, Any]) -> list[str]:
-    """A sentence with the causes that the line of the outcome fits, none of which it shows; []
-    without any."""
-    fitting = [one["title"] for one in diagnosis["causes"] if _rests_on_the_outcome(one, diagnosis)]
-    return [f"{FITS}: {'; '.join(fitting[:SHOWN_CAUSES])}"] if fitting else []
+    return f"{ANSWERS.get(outcome['word'], NOT_DECIDED)}: {outcome['why']}"
 
 
 def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +125,7 @@ def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
-    shown = diagnosis["inputs"]
+    shown = sorted(diagnosis["inputs"], key=lambda one: one["kind"] != "unread")
     for one in shown[:12]:
         notes = (
             f" ({'; '.join(visible(note, 200) for note in one['notes'][:3])})"
@@ -216,33 +141,12 @@ def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
             f"and {counted(len(shown) - 12, 'more input')},"
             f" {counted(sum(one['lines'] for one in shown[12:]), 'line')}"
         )
-        yield from not_read(shown[12:])
-
-
-def not_read(inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each reason for which inputs were not read, with their names."""
-    why: dict[str, list[str]] = {}
-    for one in inputs:
-        if one["kind"] == "unread" and one["notes"]:
-            why.setdefault(one["notes"][0], []).append(one["file"])
-    for reason, files in list(why.items())[:NAMED_IN_VERDICT]:
-        more = (
-            f" and {counted(len(files) - NAMED_UNREAD, 'more input')}"
-            if len(files) > NAMED_UNREAD
-            else ""
-        )
-        yield (
-            f"not read: {', '.join(visible(file, 200) for file in files[:NAMED_UNREAD])}{more}:"
-            f" {visible(reason, 200)}"
-        )
 
 
 def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
     """The facts; if the log has no end, with the last line of each file, which shows when and where
     it stopped."""
-    lines = facts_in_words(
-        diagnosis["facts"], NONE_OF_A_PROGRAM if diagnosis["outcome"]["line"] else NONE
-    )
+    lines = facts_in_words(diagnosis["facts"])
     if diagnosis["outcome"]["word"] == "healthy":  # what a job survives is no error
         lines = [
             f"survived: {line.removeprefix(FIRST_ERROR)}" if line.startswith(FIRST_ERROR) else line
@@ -275,19 +179,11 @@ def facts_in_words(facts: Mapping[str, Any], none: str = NONE) -> list[str]:
     return lines or [none]
 
 
-def facts_of_ranks(facts: Mapping[str, Any]) -> list[str]:
-    """What timed out, and which ranks did what."""
-    return [line for line in _what_happened(facts) if not line.startswith(FIRST_ERROR)]
-
-
 def _what_happened(facts: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
-    first = facts["first_error"]
-    if first:
-        shown = _shown(first, 240)
+    if first := facts["first_error"]:
         lines.append(
-            f"{FIRST_ERROR}{shown}"
-            f" [{path_shown(first['file'])}:{first['line']}{_who(first, shown)}]"
+            f"{FIRST_ERROR}{_shown(first, 240)} [{path_shown(first['file'])}:{first['line']}]"
         )
     for one in facts["collectives"][:8]:
         what = collective_in_words(one["op"], one["seq"], one["numel"]) + limit_in_words(
@@ -300,17 +196,6 @@ def _what_happened(facts: Mapping[str, Any]) -> list[str]:
         )
     return lines + _ranks(
         facts["ranks"], "timed out" if facts["collectives"] else "began to connect"
-    )
-
-
-def _who(first: Mapping[str, Any], shown: str) -> str:
-    """Time, host and rank of the first error, as far as its line does not show them."""
-    rank = None if first["rank"] is None else f"rank {first['rank']}"
-    printed = shown.lower().replace(" ", "")
-    return "".join(
-        f"; {part}"
-        for part in (first["time"], first["host"], rank)
-        if part and str(part).lower().replace(" ", "") not in printed
     )
 
 
@@ -404,25 +289,6 @@ def _indented(lines: Sequence[str], width: int, by: int = 2) -> list[str]:
             break_on_hyphens=False,
         ) or [""]
     return wrapped
-
-
-def _verdict(diagnosis: Mapping[str, Any], width: int) -> list[str]:
-    return _indented([verdict_of(diagnosis), *what_the_line_fits(diagnosis)], width, 0)
-
-
-def verdict_of(diagnosis: Mapping[str, Any]) -> str:
-    """The diagnosis in one sentence."""
-    causes = diagnosis["causes"]
-    outcome = diagnosis["outcome"]
-    if outcome["word"] != "cause":
-        line = outcome["line"]
-        place = f" [{path_shown(line['file'])}:{line['line']}: {_shown(line, 200)}]" if line else ""
-        return f"{ANSWERS[outcome['word']]}: {outcome['why']}{place}"
-    if diagnosis["decided"]:
-        named = ", ".join(visible(one, 80) for one in causes[0]["where"][:NAMED_IN_VERDICT])
-        return f"MOST PROBABLE CAUSE: {causes[0]['title']}{f' ({named})' if named else ''}"
-    likely = [cause["title"] for cause in causes if cause["severity"] != "info"][:3]
-    return f"THE LOG DOES NOT DECIDE; it may be: {'; '.join(likely)}"
 
 
 def _cause(

@@ -145,24 +145,19 @@ def row_of_waits(
     waited: WaitedFor,
     words: Mapping[int, RankLine],
     events: Iterable[Event],
-    places: Mapping[int, str],
+    hosts: Mapping[int, str],
 ) -> dict[str, Any] | None:
-    """The document's row. words: rank -> its last line. events: the lines of the steps.
-    places: rank -> host, as far as another source has them."""
+    """The document's row. words: rank -> its last line. events: the lines of the steps. hosts: of
+    ranks."""
     waits, follows, different, full = (
         tuple(map(_named_alone, those))
         for those in (waited.waits, waited.follows, waited.different, waited.full)
     )
     waited = replace(waited, waits=waits, follows=follows, different=different, full=full)
     lines = {event.place: event for event in events}
-    hosts = {
-        rank: event.prefix.host
-        for event in lines.values()
-        if event.prefix.host and (rank := event.prefix.rank) is not None
-    }
     last = {
         rank: {"file": said.file, "line": said.line, "text": said.text}
         for rank, said in words.items()
     }
     texts = {place: event.text for place, event in lines.items()}
-    return waited_for_row(waited, Beside({**hosts, **places}, last, texts))
+    return waited_for_row(waited, Beside(hosts, last, texts))

@@ -36,8 +36,8 @@ ROW = waited_for_row(
     ),
 )
 COMMAND = 'unhang inspect --pid "$(pgrep -of train.py)"'
-NO_END = VerdictScreen(
-    "NO END: the job stopped",
+UNDECIDED = VerdictScreen(
+    "not decided: the job stopped",
     next_command=COMMAND,
     next_tells="alive: says where it stands; gone: dmesg -T",
     more="-v: what was read",
@@ -45,12 +45,12 @@ NO_END = VerdictScreen(
 
 
 def test_who_is_waited_for_is_the_screen_of_the_page():
-    assert render_screen(with_waited_for(NO_END, ROW), 104) == (
+    assert render_screen(with_waited_for(UNDECIDED, ROW), 104) == (
         "rank 5 (gpu07) is waited for: 7 of 8 ranks of mesh_tp wait in ALLREDUCE #5120 since"
         " 10:01:01   likely\n"
         "  rank 5 of mesh_tp never called it\n"
         "  8 groups of mesh_dp wait behind it\n"
-        "  NO END: the job stopped\n"
+        "  not decided: the job stopped\n"
         f"  {'last line of rank 5: 10:00:58 step 812 loss 2.31':<87}/logs/log.txt:9\n"
         f"  {'[rank1] Watchdog caught collective operation timeout':<86}/logs/log.txt:17\n"
         "next, on gpu07:\n"
@@ -62,10 +62,10 @@ def test_who_is_waited_for_is_the_screen_of_the_page():
 
 def test_a_verdict_that_says_the_same_is_not_said_twice():
     own = VerdictScreen(
-        "NO END: rank 5 is waited for: 7 of 8 ranks of mesh_tp wait", next_host="n1"
+        "not decided: rank 5 is waited for: 7 of 8 ranks of mesh_tp wait", next_host="n1"
     )
     text = render_screen(with_waited_for(own, ROW))
-    assert text.count("is waited for") == 1 and "NO END" not in text
+    assert text.count("is waited for") == 1 and "not decided" not in text
 
 
 def test_a_verdict_that_is_sure_stays_the_headline():
@@ -78,8 +78,8 @@ def test_a_verdict_that_is_sure_stays_the_headline():
 def test_a_wait_that_accuses_nobody_stays_below_the_verdict():
     steps = [Step(rank, "tp", "all_reduce", 7, LAUNCHED) for rank in range(2)]
     row = waited_for_row(waited_for([Group("tp", (0, 1))], steps, seen=range(2), complete=True))
-    lines = render_screen(with_waited_for(NO_END, row)).splitlines()
-    assert lines[0] == "NO END: the job stopped"
+    lines = render_screen(with_waited_for(UNDECIDED, row)).splitlines()
+    assert lines[0] == "not decided: the job stopped"
     assert lines[1] == "  2 of 2 ranks of tp entered all_reduce #7, and none left it"
 
 

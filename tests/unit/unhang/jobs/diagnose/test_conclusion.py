@@ -291,10 +291,7 @@ def timed_out(seq, numel, ranks=(0, 1)):
 
 def test_large_collective_after_many_steps_is_no_matter_of_the_limit(tmp_path, capsys):
     _code, answer = run(tmp_path, capsys, f"step 900/2000 | loss 2.1\n{timed_out(4100, 98304)}")
-    assert answer["causes"][0]["cause"] == "rank_desync_app"
-    assert [
-        one["severity"] for one in answer["causes"] if one["cause"] == "watchdog_timeout_too_short"
-    ] in ([], ["info"])
+    assert "watchdog_timeout_too_short" not in [one["cause"] for one in answer["causes"]]
 
 
 def test_first_barrier_in_which_ranks_wait_is_a_matter_of_the_limit(tmp_path, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.jobs.diagnose.rendering import render_table
+from unhang.jobs.diagnose.rendering import remedy_in_words, render_table
 
 BAD_DRIVER = "2x NVIDIA {gpu}, driver 570.172.08, training hangs after the upgrade of the driver\n"
 
@@ -50,7 +50,8 @@ def test_drivers_of_nvidia_are_no_advice_for_the_accelerators_of_others(answer):
 
 
 def test_person_reads_the_command_first_and_the_role_second(answer):
-    shown = " ".join(render_table(answer(BAD_DRIVER.format(gpu="GeForce RTX 3090"))).split())
+    found = answer(BAD_DRIVER.format(gpu="GeForce RTX 3090"))
+    shown = remedy_in_words(found["causes"][0]["remedy"])
     assert shown.index("sudo apt install nvidia-driver-580") < shown.index(
         "on a fleet: apply role gpu_driver"
     )

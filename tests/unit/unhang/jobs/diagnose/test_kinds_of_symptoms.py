@@ -4,7 +4,7 @@ launch that failed, ranks that do not meet."""
 from __future__ import annotations
 
 from unhang.jobs.diagnose.diagnosing import diagnose_text
-from unhang.jobs.diagnose.rendering import LEAST_OF_A_HINT, render_table
+from unhang.jobs.diagnose.rendering import render_table
 
 NOT_LAUNCHED = "srun: error: task 0 launch failed: Unspecified error\n"
 ENDED = (
@@ -64,22 +64,6 @@ def test_module_that_is_missing_beside_a_launchers_report_is_what_the_rank_print
     assert "not in the log" in diagnose_text(ENDED)["outcome"]["why"] and asked(
         ENDED, "which -a python"
     ) == [False]
-
-
-WAITED = (
-    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting"
-    " 1800000ms for recv operation to complete\n"
-)
-
-
-def test_at_most_two_hints_are_checks_among_the_steps():
-    found = diagnose_text(WAITED)
-    titles = [one["title"] for one in found["causes"] if one["points"] >= LEAST_OF_A_HINT]
-    assert titles and {one["severity"] for one in found["causes"]} == {"info"}
-    shown = " ".join(render_table(found).split())
-    assert [title for title in titles if f"this is: {title}" in shown] == titles[:2]
-    assert "1. " not in shown
-    assert "this is: " not in render_table(diagnose_text("RuntimeError: Address already in use\n"))
 
 
 def test_ways_to_lengthen_a_limit_are_shown_only_where_the_log_decides_for_it():

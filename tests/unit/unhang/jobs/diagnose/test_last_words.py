@@ -7,7 +7,6 @@ import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.logs.last_words import LastWords
-from unhang.jobs.diagnose.rendering import render_table
 
 WAITS = (
     "[rank{rank}]:[E302 11:00:00.120000000 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught"
@@ -70,25 +69,12 @@ def test_secret_in_the_last_line_of_a_rank_is_masked():
     assert "rank 1 last printed: login" in why and "hf_abcdefghij" not in why
 
 
-def test_causes_that_only_the_line_of_a_timeout_fits_are_one_sentence():
-    found = diagnose_text(WAITS.format(rank=0, seq=7, numel=1))
-    titles = [one["title"] for one in found["causes"]]
-    assert len(titles) > 1 and {one["severity"] for one in found["causes"]} == {"info"}
-    shown = " ".join(render_table(found).split())
-    assert (
-        f"such a line fits all of these and shows none of them: {'; '.join(titles)}" in shown
-        and "a remark" not in shown
-    )
-
-
 @pytest.mark.parametrize("program", ["vLLM engine started\n", "step 1 loss 2.0\nstep 2 loss 1.9\n"])
 def test_lone_timeout_of_a_large_collective_after_many_is_never_more_than_a_remark(program):
     found = diagnose_text(program + WAITS.format(rank=0, seq=261714, numel=387840))
-    assert (
-        found["causes"]
-        and {one["severity"] for one in found["causes"]} == {"info"}
-        and found["outcome"]["word"] == "no_end"
-    )
+    assert {one["severity"] for one in found["causes"]} <= {"info"} and found["outcome"][
+        "word"
+    ] == "no_end"
 
 
 def test_barrier_at_which_processes_leave_names_no_firewall():

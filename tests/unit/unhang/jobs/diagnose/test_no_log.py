@@ -45,3 +45,32 @@ def test_command_prints_the_page_and_exits_with_2(tmp_path, capsys):
     (tmp_path / "post.txt").write_text(POST)
     assert main(["diagnose", str(tmp_path / "post.txt")]) == 2
     assert "no log is in it" in capsys.readouterr().out
+
+
+REPEATED = "[{at}] A2A DISPATCH: rank {rank} waits for src {src}: expecting {seq} got {got}\n"
+COUNTS = "shard {at}: worker {rank} has sent {got}\n"
+
+
+def repeated(line=REPEATED, **given):
+    return "".join(
+        line.format(**{"at": at, "rank": rank, "src": 2, "seq": 41 + rank, "got": 40 + rank} | {
+            name: of(rank, at) for name, of in given.items()
+        })
+        for at in range(3) for rank in range(4)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (repeated(), "src 2: 4 ranks name it again and again, its got 1 behind expecting"),
+        (repeated(seq=lambda rank, at: 50 + at), None),  # the counts go on
+        (repeated(src=lambda rank, at: rank), None),  # each names another
+        (repeated(COUNTS, at=lambda *_: 1, got=lambda rank, at: 9 - (rank == 2)),
+         "worker 2: its sent stands at 8, the others' at 9"),
+        (repeated(COUNTS, at=lambda *_: 1, got=lambda rank, at: 9 + rank), None),
+    ],
+)  # fmt: skip
+def test_counts_of_an_unknown_program_that_stand_still_are_compared(text, shown):
+    outcome = diagnose_text(text)["outcome"]
+    assert outcome["why"].endswith(shown) if shown else outcome["word"] == "nothing"

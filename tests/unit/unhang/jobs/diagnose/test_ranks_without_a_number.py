@@ -145,7 +145,9 @@ def test_dead_process_has_its_rank_in_the_title(answer):
         f"  Missing communicator data from 1 rank\n  Rank 5 -- {place(5)}\n"
     )
     found = answer(text, first="INCOMPLETE", second="OK")
-    assert (found["causes"][0]["cause"], found["causes"][0]["where"]) == ("rank_failed", ["rank 5"])
+    assert (found["causes"][0]["cause"], found["causes"][0]["where"]) == (
+        "rank_failed", ["rank 5", "host 10.0.0.2"],
+    )  # fmt: skip
 
 
 def in_json(communicators):
@@ -181,7 +183,7 @@ def test_counts_of_all_pairs_show_whose_order_differs(tmp_path, of_pairs, odd):
     found = diagnose([str(tmp_path)])
     assert (roots(found), found["waited_for"]["certainty"]) == (odd, "possible")
     first = found["causes"][0]
-    assert (first["cause"], first["where"]) == ("rank_desync_app", [f"rank {odd}"])
+    assert (first["cause"], first["where"]) == ("rank_desync_app", [f"rank {odd}", "host 10.0.0.1"])
     assert first["certainty"] != "sure"
 
 

@@ -105,7 +105,8 @@ def test_one_rank_in_an_operation_that_no_other_called_is_the_odd_one(answer):
 def test_rank_that_does_not_answer_is_named_with_its_process(answer, form):
     """NCCL 2.28.9 forgets a comma in this JSON."""
     found = answer(parts("killed-second")[form])
-    assert (found["causes"][0]["cause"], found["causes"][0]["where"]) == ("rank_failed", ["rank 1"])
+    first = found["causes"][0]
+    assert (first["cause"], first["where"]) == ("rank_failed", ["rank 1", "host 127.0.0.1"])
     assert "rank 1 (process 705 on node 127.0.0.1)" in str(found["causes"][0]["evidence"])
 
 
@@ -211,7 +212,7 @@ def test_rank_that_left_its_communicator_is_the_one_that_the_others_wait_for(ans
     )
     found = answer(HEAD.format(first="MISMATCH", second="OK", errors="", warnings=lines))
     first = found["causes"][0]
-    assert (first["cause"], first["where"]) == ("rank_desync_app", ["rank 1"])
+    assert (first["cause"], first["where"]) == ("rank_desync_app", ["rank 1", "host 192.0.2.2"])
     assert "has aborted or destroyed a communicator" in first["evidence"][0]["says"]
 
 

@@ -18,7 +18,6 @@ from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_call
 from unhang.jobs.diagnose.logs.inspector_files import Records
 from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
-from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
@@ -130,6 +129,7 @@ class Scan:
     ras: list[RasAnswer] = field(default_factory=list)
     records: Records = field(default_factory=Records)
     stacks: list[Stack] = field(default_factory=list)
+    end: Block | None = None
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -157,6 +157,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
         scan.words.note(block.lines, block.first, file)
         labels.note(text)
+        scan.end = block
     scan.ras = ras_answers(ras)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
@@ -218,15 +219,7 @@ def _events_of(
     line = block.number(index)
     event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
     raised_at = _frame_above(block, index) if signature.fact == "crash" else None
-    above = (
-        {"raised_at": raised_at}
-        if raised_at
-        else (
-            killed_container(lambda at: _indented(block, at), index)
-            if found.group() == "OOMKilled"
-            else {}
-        )
-    )
+    above = {"raised_at": raised_at} if raised_at else {}
     yield replace(event, fields={**event.fields, **above}) if above else event
     if signature.fact in SEVERAL_ON_A_LINE:
         for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
@@ -242,12 +235,6 @@ def _beginning(line: bytes) -> str:
     as one."""
     text = line.decode("utf-8", "replace")
     return text if len(line) <= TEXT_LIMIT else leading_words(without_secrets(text), TEXT_LIMIT)
-
-
-def _indented(block: Block, index: int) -> bytes:
-    """A line without its wrapper, with its indentation."""
-    readings = block.readings(index)
-    return readings[min(1, len(readings) - 1)]
 
 
 def _first_match(

@@ -579,6 +579,7 @@ def is_from_a_program(facts: Facts) -> bool:
         or facts.ras
         or facts.stacks
         or facts.ended
+        or facts.counts
     )
 
 
@@ -693,6 +694,19 @@ def _inspector(facts: Facts) -> Conclusion | None:
     return Conclusion("no_end", facts.ended, first=ASK_WHO_ENTERED) if facts.ended else None
 
 
+def _counted(facts: Facts) -> Conclusion | None:
+    """Lines of a program that unhang does not know repeat counts that stand still."""
+    for who, why, line in facts.counts:
+        ask = (ASK_ONE_RANK.format(who),)
+        return Conclusion(
+            "no_end",
+            f"the lines of this program, which unhang does not know, show {who}: {why}",
+            line,
+            ask,
+        )
+    return None
+
+
 def _job_without_end(facts: Facts) -> Conclusion | None:
     if not (
         any(event.kind in OF_A_JOB for event in facts.events)
@@ -768,6 +782,7 @@ WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     _xid,
     _dumps,
     _inspector,
+    _counted,
     _job_without_end,
     _test_without_result,
     _machine,

@@ -1,0 +1,36 @@
+"""The host of each rank, as names of files and the beginnings of lines have it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from unhang.core.verdict.screen import host_name
+from unhang.jobs.diagnose.logs.last_words import RankLine
+
+_RANK = re.compile(r"[._-]*rank[._-]?\d+[._-]*")
+_LABEL = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):\s{1,3}\[?[Rr]ank")
+
+
+def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
+    """What stands beside the rank in the names of files, or in those of their folders, if it is
+    numbered as hosts are: node-a of node-a-rank1.log, gpu12 of gpu12/rank13.log. Where a rank has
+    two files, they are named for something else. files: name -> rank."""
+    ranked = {file: rank for file, rank in files.items() if rank is not None}
+    named = {file: _RANK.sub("", PurePath(file).stem) for file in ranked}
+    folders = {file: PurePath(file).parent.name for file in ranked}
+    for words in (named, folders):
+        found = {ranked[file]: host_name(word) for file, word in words.items()}
+        alike = {re.sub(r"\d+|[a-z]$", "", word) for word in words.values()}
+        if len(found) < len(ranked) or not all([*alike, *found.values()]):
+            continue
+        if len(alike) == 1 < len({*found.values()}):
+            return found
+    return {}
+
+
+def hosts_in_words(words: Mapping[int, RankLine]) -> dict[int, str]:
+    """gpu12 of `gpu12: [rank13]: loss 2.1`, as a launcher labels the lines of its hosts."""
+    labels = {rank: _LABEL.search(said.head) for rank, said in words.items()}
+    return {rank: found[1] for rank, found in labels.items() if found}
