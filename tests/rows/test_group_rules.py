@@ -6,12 +6,10 @@ from __future__ import annotations
 import pytest
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view
 from unhang.core.schemas.shapes import fact_shapes
 
 CATALOGUE = load_catalogue()
 GROUP = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "group"}
-VIEW = catalogue_view(CATALOGUE.tables, tuple(GROUP))
 NOT_COMPARED = {
     "kernel.modules.*.version": (
         "modules of the driver follow driver.loaded.version; those of the network stack are"
