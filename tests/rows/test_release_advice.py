@@ -100,8 +100,6 @@ def test_a_row_that_advises_a_faulty_release_is_seen():
 OK = {"probe": {"status": "ok"}}
 PACKAGED = {"path": "/usr/lib/libnccl.so.2", "package": "libnccl2", "version": "2.17.1"}
 WHEEL = {**PACKAGED, "package": None}
-GPUS = {**OK, "count": 8, "model": "NVIDIA A100-SXM4-80GB"}
-COLLNET = "tables.nccl_issues.collnet-hangs-and-corrupts"
 
 
 @pytest.mark.parametrize(
@@ -118,16 +116,17 @@ def test_a_plan_brings_a_package_and_nothing_else_to_the_release_that_the_row_ad
     tmp_path, libraries, value, proposes
 ):
     rows = load_catalogue().tables["nccl_issues"]
-    wanted = rows[COLLNET.rpartition(".")[2]]
-    setting = {"name": wanted["setting"], "value": value, "source": "nccl_conf"}
+    wanted = rows["collnet-hangs-and-corrupts"]
+    setting = {"name": wanted["setting"], "value": value}
     nccl = {**OK, "libraries": libraries, "settings": [setting]}
     run = judge_cases.write_run(
-        tmp_path / "run", judge_cases.node("gpu1", {"gpus": GPUS, "nccl": nccl})
+        tmp_path / "run", judge_cases.node("gpu1", {"gpus": {**OK, "count": 8}, "nccl": nccl})
     )
     judge_folder(run, [], None, "2026-11-20", repairs=repairs_of_run)
     hosts = plan_run(run, load_catalogue(), PlanOptions()).hosts
     proposed = [one.policy["nccl"] for host in hosts for one in host.remedies]
     assert proposed == [{"min": wanted["min"]}] * proposes
+    assert not any(host.refused for host in hosts)
     causes = json.loads((run / "findings.json").read_text())["causes"]
     told = [one["remedy"] for one in causes if one["rule"] == "nccl-release-has-fault"]
     assert [one["policy"] for one in told] == [{"nccl": one} for one in proposed] or not proposes
