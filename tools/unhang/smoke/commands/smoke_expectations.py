@@ -36,7 +36,10 @@ def bandwidth_of(path: str | None) -> list[dict[str, Any]]:
         policy, _ = load_yaml(Path(path))
     except YamlFault as problem:
         raise UserError(f"{problem}") from None
-    return _rows_of(as_map(policy).get("unhang_policy", policy), path)
+    policy = as_map(policy).get("unhang_policy", policy)
+    if "groups" in as_map(policy):
+        raise UserError(f"--policy: {path} has several groups, not one policy")
+    return _rows_of(policy, path)
 
 
 def bandwidth_in(text: str) -> list[dict[str, Any]]:
