@@ -17,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
 
+from unhang.core.verdict.smoke_result import document_of  # noqa: E402
 from unhang.smoke import node_plans as planning  # noqa: E402
 from unhang.smoke.expectations import read_expectations  # noqa: E402
 from unhang.smoke.local import free_port, run_local  # noqa: E402
@@ -117,9 +118,8 @@ class Bench:
             planning.NodePlan(node.host, node.ranks, {**node.document, **more}) for node in plans
         ]
         began = time.monotonic()
-        result = judge(
-            run_hosts(nodes, lambda node: run_local(node, payload_bytes())), read_expectations()
-        )
+        streams = run_hosts(nodes, lambda node: run_local(node, payload_bytes()))
+        result = document_of(judge(streams, read_expectations()))
         seconds = time.monotonic() - began
         self.results[name] = result
         blamed = [

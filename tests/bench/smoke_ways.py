@@ -17,14 +17,16 @@ from typing import Any
 from nccl_tests import GIB
 from smoke_bench import Bench, labels, planning
 
+from unhang.core.verdict.smoke_result import document_of, smoke_result
 from unhang.smoke.experiments import (
     ONE_RANK,
     REPEAT,
     Experiment,
+    experiment_rounds,
     narrowed,
     plan_experiments,
-    run_experiments,
 )
+from unhang.smoke.session import follow
 
 HERE = Path(__file__).parent
 # shared memory through files in /dev/shm: releases before 2.24 use them, and containers do
@@ -243,9 +245,11 @@ def try_experiments(
             nproc=ranks,
             total_timeout_s=30.0,
         )
+        yield from ()
         return again["verdict"], time.monotonic() - began
 
-    rows = run_experiments(result, planned, attempt)
+    rounds = experiment_rounds(smoke_result(result), planned, attempt)
+    rows = document_of(follow(rounds, None))["experiments"]
     cured = [row["name"] for row in rows if row["cured"]]
     bench.expect(name, cure in cured, f"{cure!r} to cure it, found {cured}")
     bench.say(

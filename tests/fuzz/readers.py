@@ -60,7 +60,7 @@ from unhang.jobs.lint.settings import KINDS
 from unhang.jobs.watch.detector import Tick, detect
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
-from unhang.smoke.bandwidth import Group, expectation
+from unhang.smoke.bandwidth import expectation
 from unhang.smoke.flight_recorder import summarise
 from unhang_node.base.parse.dpkg import parse_status
 from unhang_node.base.parse.values import parse_json
@@ -487,8 +487,7 @@ def _smoke(data: bytes) -> None:
         render_page(fleets.document([], {"ok": 1}), {}, [], smoke=smoke_view(tests))
         results = list(read_baselines([str(path)]))
         past = history_rows(results)
-        for row in past:
-            group = Group(row["gpu"], row["gpus"], row["nvls"], row["transport"])
+        for group, row in past:
             expectation(group, row, [], past)
         bandwidth_rows(results)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from unhang.core.verdict.smoke_result import document_of, smoke_result
 from unhang.smoke.experiments import worth_trying
 from unhang.smoke.local import free_port, run_local
 from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
@@ -76,7 +77,7 @@ def judged(dead_mount):
             for name, value in os.environ.items()
             if not name.startswith(("NCCL_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_"))
         }
-        return judge([run_local(node, payload_bytes(), environment=variables)])
+        return document_of(judge([run_local(node, payload_bytes(), environment=variables)]))
 
     return run
 
@@ -92,7 +93,7 @@ def unfit(result, phase):
     assert "the node is unfit" in suspect["why"]
     assert "reboot" in suspect["next"]
     assert state(evidence["pid"]) == "D"
-    assert worth_trying(result) is None, "an unfit node is no place for experiments"
+    assert worth_trying(smoke_result(result)) is None, "an unfit node is no place for experiments"
     return evidence["pid"]
 
 

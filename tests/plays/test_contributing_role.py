@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import page_commands
 from fakes.ansible_module import tree
 from fakes.node_tree import plant
 from fakes.role_play import play_here
 
-PROJECT = Path(__file__).resolve().parents[2]
 SETTING = "etc/sysctl.d/90-unhang-swappiness.conf"
 
 

@@ -97,74 +97,37 @@ def test_a_row_that_advises_a_faulty_release_is_seen():
     ) == ["new"]
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_a_plan_proposes_the_release_that_the_row_advises(table):
-    rows = load_catalogue().tables[table].values()
-    proposing = [row for row in rows if row.get("min")]
-    assert [row["min"] for row in proposing] == [
-        advised[1] for row in proposing if (advised := ADVISED.search(row["do"]))
-    ]
-
-
 OK = {"probe": {"status": "ok"}}
-COLLNET = {
-    "name": "NCCL_COLLNET_ENABLE",
-    "file": "/etc/nccl.conf",
-    "line": 1,
-    "source": "nccl_conf",
-}
 PACKAGED = {"path": "/usr/lib/libnccl.so.2", "package": "libnccl2", "version": "2.17.1"}
-WHEEL = {"path": "/opt/train/libnccl.so.2", "package": None, "version": "2.17.1"}
-
-
-def plan_of(folder, **sections):
-    """(the plan's remedies: role -> its policy, the findings) of one node."""
-    facts = {"gpus": {**OK, "count": 8, "model": "NVIDIA A100-SXM4-80GB"}, **sections}
-    node = judge_cases.node("gpu1", {name: {**OK, **part} for name, part in facts.items()})
-    judge_cases.write_run(folder, node)
-    judge_folder(folder, [], None, "2026-11-20", repairs=repairs_of_run)
-    hosts = plan_run(folder, load_catalogue(), PlanOptions()).hosts
-    roles = {one.role: one.policy for host in hosts for one in host.remedies}
-    return roles, json.loads((folder / "findings.json").read_text())
-
-
-def nccl(*libraries, value="1"):
-    return {"libraries": list(libraries), "settings": [{**COLLNET, "value": value}]}
-
-
-def test_a_plan_brings_a_package_to_a_release_without_the_row_s_fault(tmp_path):
-    roles, found = plan_of(tmp_path / "run", nccl=nccl(PACKAGED, WHEEL))
-    wanted = roles["nccl_profile"]["nccl"]["min"]
-    rows = load_catalogue().tables["nccl_issues"]
-    row = rows["collnet-hangs-and-corrupts"]
-    assert Version(wanted) >= Version(row["below"])
-    assert advised_faults({**row, "do": f"NCCL {wanted} or newer"}, list(rows.values())) == []
-    (cause,) = [one for one in found["causes"] if one["rule"] == "nccl-release-has-fault"]
-    assert (cause["remedy"]["role"], cause["remedy"]["policy"]) == (
-        "nccl_profile", {"nccl": {"min": wanted}},
-    )  # fmt: skip
+WHEEL = {**PACKAGED, "package": None}
 
 
 @pytest.mark.parametrize(
-    ("libraries", "value", "fails"),
+    ("libraries", "value", "proposes"),
     [
-        ((WHEEL,), "1", True),
-        ((WHEEL, {**PACKAGED, "version": "2.30.7"}), "1", True),
-        ((WHEEL, {**PACKAGED, "package": None}), "1", True),
+        ((PACKAGED, WHEEL), "1", True),
+        ((WHEEL,), "1", False),
+        ((WHEEL, {**PACKAGED, "version": "2.30.7"}), "1", False),
         ((PACKAGED,), "0", False),
         (({**PACKAGED, "version": "2.18.3"},), "1", False),
     ],
-    ids=["of a wheel", "the package is another", "no package", "CollNet is off", "repaired"],
 )
-def test_a_plan_exchanges_no_package_that_has_not_the_row_s_fault(
-    tmp_path, libraries, value, fails
+def test_a_plan_brings_a_package_and_nothing_else_to_the_release_that_the_row_advises(
+    tmp_path, libraries, value, proposes
 ):
-    roles, found = plan_of(tmp_path / "run", nccl=nccl(*libraries, value=value))
-    assert "nccl_profile" not in roles
-    about = [
-        one["remedy"].keys()
-        for one in found["findings"]
-        if one["verdict"] == "fail"
-        and str(one["where"].get("path")).endswith(".collnet-hangs-and-corrupts")
-    ]
-    assert about == [{"role", "person"}] * fails
+    rows = load_catalogue().tables["nccl_issues"]
+    wanted = rows["collnet-hangs-and-corrupts"]
+    setting = {"name": wanted["setting"], "value": value}
+    nccl = {**OK, "libraries": libraries, "settings": [setting]}
+    run = judge_cases.write_run(
+        tmp_path / "run", judge_cases.node("gpu1", {"gpus": {**OK, "count": 8}, "nccl": nccl})
+    )
+    judge_folder(run, [], None, "2026-11-20", repairs=repairs_of_run)
+    hosts = plan_run(run, load_catalogue(), PlanOptions()).hosts
+    proposed = [one.policy["nccl"] for host in hosts for one in host.remedies]
+    assert proposed == [{"min": wanted["min"]}] * proposes
+    assert not any(host.refused for host in hosts)
+    causes = json.loads((run / "findings.json").read_text())["causes"]
+    told = [one["remedy"] for one in causes if one["rule"] == "nccl-release-has-fault"]
+    assert [one["policy"] for one in told] == [{"nccl": one} for one in proposed] or not proposes
+    assert advised_faults({**wanted, "do": f"{wanted['min']} or newer"}, list(rows.values())) == []

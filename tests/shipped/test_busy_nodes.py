@@ -69,10 +69,10 @@ def test_it_takes_part_where_a_person_says_so_or_the_test_takes_no_gpu(request_,
 def test_a_busy_node_alone_is_neither_started_nor_failed_for_a_fault_of_its_own():
     session = smoke_session(["gpu002"], SURVEYS, Request(), SessionOptions())
     result = follow(session, lambda plans: pytest.fail(f"started on {plans}"))
-    assert result["verdict"] != "pass"
-    [suspect] = result["suspects"]
-    assert (suspect["host"], suspect["blind"]) == ("gpu002", True)
-    assert "process 4711" in suspect["why"]
+    assert result.verdict != "pass"
+    [suspect] = result.suspects
+    assert (suspect.host, suspect.blind) == ("gpu002", True)
+    assert "process 4711" in suspect.why
 
 
 def test_many_users_are_counted_and_a_hostile_answer_is_shown_as_text():

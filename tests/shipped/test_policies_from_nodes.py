@@ -14,10 +14,12 @@ from healthy_nodes import (
     t4_cloud_vm,
 )
 from local_fleet import PROJECT
+from msgspec.structs import replace
 
 from unhang.cli import main
 from unhang.core.schemas.policy import load_policy
-from unhang.smoke.bandwidth import Group, judge_bandwidth
+from unhang.core.verdict.smoke_result import smoke_result
+from unhang.smoke.bandwidth import judge_bandwidth
 from unhang.smoke.commands.smoke_expectations import bandwidth_in, bandwidth_of
 from unhang.smoke.expectations import read_expectations
 
@@ -129,22 +131,21 @@ def test_what_a_smoke_test_measured_is_written_down(tmp_path, capsys):
 
 
 def test_a_smoke_test_is_held_against_what_the_policy_says_was_reached(tmp_path, capsys):
-    folder, result = (
-        run_of(tmp_path / "run", {"gpu001": h100_infiniband()}),
-        json.loads(SMOKE.read_text()),
-    )
+    folder = run_of(tmp_path / "run", {"gpu001": h100_infiniband()})
+    result = smoke_result(json.loads(SMOKE.read_text()))
     (tmp_path / "policy.yml").write_text(policy(capsys, "--from", folder, "--smoke", SMOKE)[1])
-    group = Group(**result["group"])
     measured = [
-        {**row, "busbw_gb_s": row["busbw_gb_s"] * share}
+        replace(row, busbw_gb_s=row.busbw_gb_s * share)
         for share in (1.0, 0.85)
-        for row in result["collectives"]
+        for row in result.collectives
     ]
     found = judge_bandwidth(
-        group, measured, read_expectations((), bandwidth_of(str(tmp_path / "policy.yml"))).bandwidth
+        result.group,
+        measured,
+        read_expectations((), bandwidth_of(str(tmp_path / "policy.yml"))).bandwidth,
     )
-    assert {row["source"] for row in found} == {"the policy's bandwidth"}
-    assert [row["verdict"] for row in found] == ["pass"] * 10 + ["fail"] * 10
+    assert {row.source for row in found} == {"the policy's bandwidth"}
+    assert [row.verdict for row in found] == ["pass"] * 10 + ["fail"] * 10
     assert bandwidth_in(json.dumps(bandwidth_of(str(tmp_path / "policy.yml")))) == bandwidth_of(
         str(tmp_path / "policy.yml")
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hostile import TEXTS
+from msgspec.structs import replace
 
 from unhang.act.plan.policy_from_nodes import (
     Draft,
@@ -24,8 +25,10 @@ from unhang.act.plan.policy_from_nodes import (
 from unhang.core.baselines import bandwidth_rows
 from unhang.core.errors import UserError
 from unhang.core.text import cell_for_csv, data_for_ansible
+from unhang.core.verdict.smoke_result import Collective, Group
 from unhang.smoke import programs as smoke_programs
 from unhang.smoke.bootstrap import carried
+from unhang.smoke.result import judge
 
 HOME = Path(__file__).resolve().parents[2]
 TOPS = ("tools/unhang", "plugins", "library", "module_utils")
@@ -175,10 +178,11 @@ def test_what_ansible_would_run_is_refused_wherever_it_stands(text):
 
 
 def test_a_result_of_a_smoke_test_brings_no_template_into_the_policy():
-    group = {"gpu": "{{ lookup('pipe', 'id') }}", "gpus": 8, "nvls": False, "transport": "IB"}
-    row = {"measures": "bandwidth", "size_bytes": 1 << 30, "busbw_gb_s": 100.0, "op": "all_reduce"}
+    group = Group("{{ lookup('pipe', 'id') }}", 8, False, "IB")
+    row = Collective("all_reduce", 1 << 30, 100.0, measures="bandwidth")
+    result = replace(judge([]), verdict="pass", group=group, collectives=[row])
     with pytest.raises(UserError, match=r"--smoke .*template"):
-        bandwidth_rows([{"verdict": "pass", "group": group, "collectives": [row]}])
+        bandwidth_rows([result])
 
 
 @pytest.mark.parametrize("module", ["base64", "zlib", "tempfile", "json"])

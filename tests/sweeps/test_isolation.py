@@ -157,7 +157,7 @@ def test_a_fault_of_size_alone_is_named_with_the_number(size, switch_size, data)
         (),
         (),
     )
-    assert answer.text == f"only from {from_nodes} nodes on"
+    assert answer.answer == f"only from {from_nodes} nodes on"
 
 
 @given(st.integers(4, 4096), st.integers(4, 64), st.data())
@@ -199,7 +199,7 @@ def test_two_nodes_that_fail_together_are_not_told_apart_and_a_reference_is_aske
     answer = Fleet(2, nodes=[1]).isolate()
     assert answer.bad_nodes == ()
     assert set(answer.unresolved) == {"n0000", "n0001"}
-    assert "known to be good" in answer.text
+    assert "known to be good" in answer.answer
 
 
 def test_a_fault_that_does_not_come_again_blames_nobody():
@@ -212,4 +212,4 @@ def test_a_fault_that_does_not_come_again_blames_nobody():
         (),
         None,
     )
-    assert answer.text == "it did not happen again in parts of the group"
+    assert answer.answer == "it did not happen again in parts of the group"

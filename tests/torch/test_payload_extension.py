@@ -9,6 +9,7 @@ import socket
 import pytest
 from smoke_runs import PATIENT, environment, smoke
 
+from unhang.core.verdict.smoke_result import document_of
 from unhang.smoke.local import free_port, run_local
 from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
 from unhang.smoke.payload_zip import payload_bytes
@@ -31,15 +32,8 @@ def built(tmp_path, script, **plan):
         environment={"CXX": str(compiler), "OMP_NUM_THREADS": "1"},
     )
     [node] = plan_group(request, [Member(socket.gethostname(), 2, "lo")], "127.0.0.1", free_port())
-    return judge(
-        [
-            run_local(
-                NodePlan(node.host, node.ranks, {**node.document, **plan}),
-                payload_bytes(),
-                environment=environment(),
-            )
-        ]
-    )
+    planned = NodePlan(node.host, node.ranks, {**node.document, **plan})
+    return document_of(judge([run_local(planned, payload_bytes(), environment=environment())]))
 
 
 def commands():

@@ -7,13 +7,17 @@ import json
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.smoke_result import document_of
 from unhang.core.verdict.streams import Stream, parse_events
+from unhang.core.verdict.suspects import Suspect
 from unhang.smoke.container import Container
 from unhang.smoke.group import SessionOptions
 from unhang.smoke.node_plans import Request, parse_drill
+from unhang.smoke.result import judge
 from unhang.smoke.session import RoundResult, follow, phase_of_search, smoke_session
 from unhang.smoke.smoke_folder import StepInputs, file_name, next_step, read_result
 
@@ -107,6 +111,7 @@ def smoke(*drills, options=None, surveys=SURVEYS):
         smoke_session(list(surveys), surveys, request, options or SessionOptions(nproc=1)),
         nodes.run,
     )
+    result = document_of(result)
     assert list(check_schema(result, read_schema("smoke-1"))) == []
     return result, nodes.tried
 
@@ -126,7 +131,7 @@ def test_after_a_failure_come_experiments_with_another_interface_and_then_pairs(
         "interface eth1",
     ]
     assert tried[3][1]["environment"] == {"GLOO_SOCKET_IFNAME": "eth1"}
-    assert result["isolation"]["bad_nodes"] == ["gpu003"]
+    assert result["isolation"]["bad_nodes"] == ("gpu003",)
     assert {("gpu001", "gpu002"), ("gpu003", "gpu004")} <= {hosts for hosts, _ in tried[4:]}
     assert all(
         document["phases"] == ["all_reduce"] and document["rendezvous_timeout_s"] < 60
@@ -191,8 +196,8 @@ def test_a_slow_node_is_isolated_by_what_the_others_take_in_the_whole_group():
     request = Request(backend="gloo", phases=("pace",))
     course = smoke_session(NAMES, SURVEYS, request, SessionOptions(1, experiments=False))
     result = follow(course, lambda plans: [paced(plan, "gpu003") for plan in plans])
-    assert [suspect["host"] for suspect in result["suspects"]] == ["gpu003"]
-    assert result["isolation"]["bad_nodes"] == ["gpu003"]
+    assert [suspect.host for suspect in result.suspects] == ["gpu003"]
+    assert result.isolation.bad_nodes == ("gpu003",)
 
 
 def test_the_search_ends_when_its_time_is_over():
@@ -205,25 +210,22 @@ def test_the_search_ends_when_its_time_is_over():
             rounds += 1
             wanted = course.send(RoundResult([nodes.run(group) for group in wanted.groups], 10.0))
     assert rounds == 4  # the group, and three more until the time was used up
-    result = done.value.value
+    result = document_of(done.value.value)
     assert "given up after" in result["isolation"]["answer"]
     assert list(check_schema(result, read_schema("smoke-1"))) == []
 
 
 def test_nodes_that_did_not_come_to_the_rendezvous_are_cleared_when_only_the_way_to_them_is_broken():
-    lost = {
-        "verdict": "fail",
-        "phases": [{"name": "rendezvous", "status": "fail"}],
-        "suspects": [{"phase": "rendezvous", "host": "gpu003"}],
-    }
+    lost = judge([])
+    lost = replace(lost, verdict="fail", suspects=[accused("gpu003", "rendezvous")])
     assert phase_of_search(lost) == "init"
-    assert (
-        phase_of_search(
-            {**lost, "suspects": [*lost["suspects"], {"phase": "environment", "host": "gpu001"}]}
-        )
-        is None
-    )
-    assert phase_of_search({**lost, "verdict": "error"}) is None
+    both = [*lost.suspects, accused("gpu001", "environment")]
+    assert phase_of_search(replace(lost, suspects=both)) is None
+    assert phase_of_search(replace(lost, verdict="error")) is None
+
+
+def accused(host, phase):
+    return Suspect(host, None, None, phase, "", "")
 
 
 def written(folder, *drills, switches=None):
@@ -263,7 +265,7 @@ def test_through_a_folder_it_takes_the_same_rounds_to_the_same_result(tmp_path, 
         rounds.append(step["what"])
         bring(tmp_path, step)
     direct, tried = smoke(*drills, options=SessionOptions(1, switches=SWITCHES))
-    result = read_result(tmp_path)
+    result = document_of(read_result(tmp_path))
     for name in ("verdict", "suspects", "isolation", "phases", "hosts"):
         assert result[name] == direct[name]
     assert [row["verdict"] for row in result["experiments"]] == [
@@ -287,7 +289,7 @@ def test_a_host_that_brings_nothing_is_named_with_what_was_written_beside(tmp_pa
     )
     (tmp_path / "notes" / "gpu001.001.txt").write_text("gpu001\t/tmp/x could not be removed\n")
     assert next_step(tmp_path, known)["round"] == 0
-    result = read_result(tmp_path)
+    result = document_of(read_result(tmp_path))
     problems = {row["host"]: row["problem"] for row in result["hosts"]}
     assert problems["gpu001"] is problems["gpu004"] is None
     assert problems["gpu002"].startswith("its results")

@@ -70,8 +70,8 @@ def test_a_real_log_of_eight_gpus_is_read():
 def test_a_real_log_of_eight_gpus_is_labelled_nvlink_when_nvml_joins_all():
     joined = [(first, second) for first in range(8) for second in range(first)]
     rows, group = rows_of(CAPTURE.read_text(), joined, world=8)
-    assert {row["label"] for row in rows} == {"NVLink (P2P/CUMEM)"}
-    assert {row["kind"] for row in rows} == {"nvlink"}
+    assert {row.label for row in rows} == {"NVLink (P2P/CUMEM)"}
+    assert {row.kind for row in rows} == {"nvlink"}
     assert (group.transport, group.nvls) == ("nvlink", False)
 
 
@@ -80,7 +80,7 @@ def test_a_real_log_of_two_hosts_is_labelled_with_the_interface(rank):
     log = (TWO_HOSTS / f"nccl-two-hosts-rank{rank}.txt").read_text()
     assert payload.transports_of(log)["devices"] == {"Socket": {"0": "eth0:192.0.2.2<0>"}}
     rows, group = rows_of(log)
-    assert {(row["from"], row["to"], row["kind"], row["label"]) for row in rows} == {
+    assert {(row.sender, row.receiver, row.kind, row.label) for row in rows} == {
         (0, 1, "net", "NET Socket by eth0:192.0.2.2"),
         (1, 0, "net", "NET Socket by eth0:192.0.2.2"),
     }  # fmt: skip
@@ -134,7 +134,7 @@ def test_one_rank_is_no_group_whose_bandwidth_could_be_judged():
 )  # fmt: skip
 def test_each_way_has_its_kind_and_label(lines, joined, kind, label):
     [row], _ = rows_of(log_of(*lines), joined)
-    assert (row["from"], row["to"], row["kind"], row["label"]) == (0, 1, kind, label)
+    assert (row.sender, row.receiver, row.kind, row.label) == (0, 1, kind, label)
 
 
 def test_the_nic_of_a_pair_is_named():
@@ -144,7 +144,7 @@ def test_the_nic_of_a_pair_is_named():
     ]
     lines = ["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]", *ways]
     [row], group = rows_of(log_of(*lines))
-    assert row["nics"] == ["mlx5_0:1/IB", "mlx5_1:1/IB"]
+    assert row.nics == ["mlx5_0:1/IB", "mlx5_1:1/IB"]
     assert group.transport == "net"
 
 
@@ -161,8 +161,8 @@ def test_each_end_of_a_network_numbers_its_own_devices():
         told_by(0, "send", "[0]mlx5_0:1/IB [1]mlx5_1:1/IB"),
     ]
     [row] = transport_rows(stories([Stream("gpu1", (0, 1), tuple(events))]), events)
-    assert row["nics"] == ["mlx5_1:1/IB", "mlx5_7:1/IB"]
-    assert row["label"] == "NET IB by mlx5_1:1/IB with GPUDirect RDMA; received by mlx5_7:1/IB"
+    assert row.nics == ["mlx5_1:1/IB", "mlx5_7:1/IB"]
+    assert row.label == "NET IB by mlx5_1:1/IB with GPUDirect RDMA; received by mlx5_7:1/IB"
 
 
 @pytest.mark.parametrize(
@@ -200,4 +200,4 @@ def test_what_a_node_says_of_transports_is_data():
     }
     shown = stories([Stream("gpu1", (0, 1), (bad,))])
     [row] = transport_rows(shown, [bad, {"e": "nvlink", "pairs": [5, ["a"]]}])
-    assert (row["from"], row["kind"], row["channels"]) == (0, None, 0)
+    assert (row.sender, row.kind, row.channels) == (0, None, 0)

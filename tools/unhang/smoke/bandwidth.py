@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.baselines import BELOW_HISTORY, LARGE_BYTES
+from unhang.core.verdict.smoke_result import Collective, Group, JudgedRate, Transport
 from unhang.core.verdict.streams import Event, Story
 from unhang.smoke.link_bounds import LinkBound
-from unhang_node.base.parse.values import number_of
+from unhang_node.base.parse.values import as_map, number_of
 
 SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation
 STANDS_OUT = 6.0  # deviations from the median
@@ -25,6 +25,7 @@ STANDS_OUT = 6.0  # deviations from the median
 LEAST_SPREAD = 0.08
 FEWEST_FOR_STRAGGLERS = 4
 FEWEST_IN_HISTORY = 3
+Past = Sequence[tuple[Group, Collective]]
 POLICY = "the policy's bandwidth"  # name of its rows among those of the table
 OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
 NOT_IN_TABLE = "{group.gpus} × {group.gpu} over {group.transport} is not in the table"
@@ -43,7 +44,7 @@ def bus_factor(operation: str, ranks: int) -> float:
     return 1.0
 
 
-def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]:
+def collective_rows(events: Iterable[Event], ranks: int) -> list[Collective]:
     """The result's `collectives`: one row per operation, dtype and size over all ranks. Times are
     averaged over ranks, as nccl-tests does."""
     groups: dict[tuple, list[Event]] = {}
@@ -63,45 +64,28 @@ def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]
         checked = [
             number_of(event.get("wrong")) for event in members if event.get("wrong") is not None
         ]
-        rows.append({
-            "op": operation, "dtype": dtype, "size_bytes": size, "time_us": round(time_us, 2),
-            "algbw_gb_s": round(algbw, 2),
-            "busbw_gb_s": round(algbw * bus_factor(operation, ranks), 2),
-            "wrong": int(sum(checked)) if checked else None,
-            "measures": measures, "ranks": len(members),
-        })  # fmt: skip
+        rows.append(Collective(
+            operation, size, round(algbw * bus_factor(operation, ranks), 2), dtype,
+            round(time_us, 2), round(algbw, 2), int(sum(checked)) if checked else None, measures,
+            len(members),
+        ))  # fmt: skip
     return rows
 
 
-@dataclass(frozen=True)
-class Group:
-    """The properties of a group that select its expectation. transport: the slowest in use, nvlink,
-    pcie, shm or net; nvls: NVLink SHARP in use."""
-
-    gpu: str
-    gpus: int
-    nvls: bool
-    transport: str
-
-
 def group_of(
-    reported: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Mapping[str, Any]]
+    reported: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Transport]
 ) -> Group | None:
     """The group, from its ranks' own descriptions; None without GPUs, and for a single rank.
 
     logs: events of NCCL's log; transports: rows of the result.
     """
     facts = [story.facts for story in reported.values() if story.facts]
-    devices = [(story.phases.get("binding") or {}).get("result") for story in reported.values()]
-    models = {
-        str(one["device"].get("model"))
-        for one in devices
-        if isinstance(one, dict) and isinstance(one.get("device"), dict)
-    }
+    devices = [as_map(story.result("binding").get("device")) for story in reported.values()]
+    models = {str(device.get("model")) for device in devices if device}
     if not facts or len(reported) < 2 or len(models) != 1 or facts[0].get("backend") != "nccl":
         return None
     nvls = any(event.get("nvls") is True for event in logs)
-    kinds = {row["kind"] for row in transports}
+    kinds = {row.kind for row in transports}
     slowest = next((kind for kind in ("net", "shm", "pcie") if kind in kinds), None)
     transport = slowest or ("nvlink" if kinds & {"nvlink", "p2p"} else "pcie")
     return Group(models.pop(), len(reported), nvls, transport)
@@ -109,53 +93,40 @@ def group_of(
 
 def expectation(
     group: Group,
-    row: Mapping[str, Any],
+    row: Collective,
     table: Iterable[Mapping[str, Any]],
-    history: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any] | None:
-    """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None if unknown. The fleet's
-    history overrides the policy, and the policy the table.
+    history: Past = (),
+) -> tuple[float, float, str] | None:
+    """(low_gb_s, high_gb_s, source) for one row, or None if unknown. The fleet's history overrides
+    the policy, and the policy the table.
 
-    The nearest size below is taken, else the nearest above.
-
-    history: rows {gpu, gpus, nvls, transport, op, size_bytes, busbw_gb_s} of earlier runs that
-    passed.
+    The nearest size below is taken, else the nearest above. history: of earlier runs that passed.
     """
     own = [
-        number_of(past.get("busbw_gb_s")) for past in history
-        if (past.get("gpu"), past.get("gpus"), past.get("nvls"),
-        past.get("transport")) == (group.gpu, group.gpus, group.nvls, group.transport)
-        and (past.get("op"), past.get("size_bytes")) == (row["op"], row["size_bytes"])
-    ]  # fmt: skip
-    known = [one for one in table if _of_group(one, group, str(row["op"]))]
+        past.busbw_gb_s
+        for of, past in history
+        if (of, past.op, past.size_bytes) == (group, row.op, row.size_bytes)
+    ]
+    known = [one for one in table if _of_group(one, group, row.op)]
     known = [one for one in known if one["name"] == POLICY] or known
     if len(own) >= FEWEST_IN_HISTORY:
         source = f"{len(own)} earlier runs of this fleet" + (
             "" if known else f" alone, for {NOT_IN_TABLE.format(group=group)}"
         )
-        return {
-            "low_gb_s": round(min(own) * BELOW_HISTORY, 1),
-            "high_gb_s": round(max(own), 1),
-            "source": source,
-        }
-    fitting = [
-        one for one in known if row["size_bytes"] >= max(LARGE_BYTES, one["size_bytes"] // 4)
-    ]
+        return round(min(own) * BELOW_HISTORY, 1), round(max(own), 1), source
+    fitting = [one for one in known if row.size_bytes >= max(LARGE_BYTES, one["size_bytes"] // 4)]
     if not fitting:
         return None
     one = min(
         fitting,
         key=lambda one: (
-            one["size_bytes"] > row["size_bytes"],
-            abs(one["size_bytes"] - row["size_bytes"]),
+            one["size_bytes"] > row.size_bytes,
+            abs(one["size_bytes"] - row.size_bytes),
         ),
     )
-    low = one["low_gb_s"] * (1.0 if row["size_bytes"] >= one["size_bytes"] else OF_SMALLER)
-    return {
-        "low_gb_s": round(low, 1),
-        "high_gb_s": one["high_gb_s"],
-        "source": POLICY if one["name"] == POLICY else f"table bandwidth, {one['name']}",
-    }
+    low = one["low_gb_s"] * (1.0 if row.size_bytes >= one["size_bytes"] else OF_SMALLER)
+    source = POLICY if one["name"] == POLICY else f"table bandwidth, {one['name']}"
+    return round(low, 1), one["high_gb_s"], source
 
 
 def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
@@ -172,12 +143,11 @@ def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
 
 
 def judge_bandwidth(
-    group: Group | None, rows: Iterable[Mapping[str, Any]], table: Sequence[Mapping[str, Any]],
-    history: Sequence[Mapping[str, Any]] = (),
+    group: Group | None, rows: Iterable[Collective], table: Sequence[Mapping[str, Any]],
+    history: Past = (),
     bound: LinkBound | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """One judgement per measured row: {op, size_bytes, busbw_gb_s, low_gb_s, high_gb_s, source,
-    verdict: pass|fail|not judged}.
+) -> list[JudgedRate]:  # fmt: skip
+    """One judgement per measured row.
 
     A row without a known expectation is not judged, and its source says so; high_gb_s is then the
     maximum of the group's links, if known (bound). Small messages, for which no table has values,
@@ -185,47 +155,33 @@ def judge_bandwidth(
     """
     judged = []
     for row in rows if group else ():
-        if row["measures"] != "bandwidth":
+        if row.measures != "bandwidth":
             continue
         assert group is not None
-        wanted = expectation(group, row, table, history)
-        if wanted:
-            verdict = "pass" if row["busbw_gb_s"] >= wanted["low_gb_s"] else "fail"
-        elif row["size_bytes"] >= LARGE_BYTES:
-            wanted, verdict = not_judged(group, str(row["op"]), bound), "not judged"
-        else:
-            continue
-        judged.append(
-            {
-                "op": row["op"],
-                "size_bytes": row["size_bytes"],
-                "busbw_gb_s": row["busbw_gb_s"],
-                **wanted,
-                "verdict": verdict,
-            }
-        )
+        measured = row.op, row.size_bytes, row.busbw_gb_s
+        if wanted := expectation(group, row, table, history):
+            verdict = "pass" if row.busbw_gb_s >= wanted[0] else "fail"
+            judged.append(JudgedRate(*measured, *wanted, verdict))
+        elif row.size_bytes >= LARGE_BYTES:
+            at_most, source = not_judged(group, row.op, bound)
+            judged.append(JudgedRate(*measured, None, at_most, source, "not judged"))
     return judged
 
 
-def not_judged(group: Group, operation: str, bound: LinkBound | None) -> dict[str, Any]:
-    """{low_gb_s, high_gb_s, source} of an unknown group. Only all_reduce uses NVLink SHARP's
-    sums."""
+def not_judged(group: Group, operation: str, bound: LinkBound | None) -> tuple[float | None, str]:
+    """(high_gb_s, source) of an unknown group. Only all_reduce uses NVLink SHARP's sums."""
     text = (
         f"{NOT_IN_TABLE.format(group=group)} at this size, and there are fewer than"
         f" {FEWEST_IN_HISTORY} earlier runs (--baseline)"
     )
     if bound is None:
-        return {"low_gb_s": None, "high_gb_s": None, "source": text}
+        return None, text
     at_most = round(
         bound.gb_s
         * (bound.sharp_factor(group.gpus) if group.nvls and operation == "all_reduce" else 1.0),
         1,
     )
-    return {
-        "low_gb_s": None,
-        "high_gb_s": at_most,
-        "source": f"expected at most {at_most:g} by {bound.why}; {text}",
-    }
+    return at_most, f"expected at most {at_most:g} by {bound.why}; {text}"
 
 
 def stragglers(
@@ -246,10 +202,8 @@ def stragglers(
 
 def paces(reported: Mapping[int, Story]) -> dict[int, float]:
     """Time (us) of the same work on every rank, where it was reported."""
-    found = {}
-    for rank, story in reported.items():
-        result = (story.phases.get("pace") or {}).get("result")
-        value = number_of(result.get("pace_us")) if isinstance(result, dict) else 0.0
-        if value > 0:
-            found[rank] = value
-    return found
+    return {
+        rank: value
+        for rank, story in reported.items()
+        if (value := number_of(story.result("pace").get("pace_us"))) > 0
+    }

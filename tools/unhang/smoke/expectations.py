@@ -9,7 +9,7 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.counter_rates import normal_rates
-from unhang.smoke.bandwidth import POLICY
+from unhang.smoke.bandwidth import POLICY, Past
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -23,14 +23,14 @@ class Expectations:
     """
 
     bandwidth: Rows = ()
-    history: Rows = ()
+    history: Past = ()
     counter_rates: Mapping[str, float] = field(default_factory=dict)
 
 
 NOTHING_KNOWN = Expectations()
 
 
-def read_expectations(history: Rows = (), policy: Rows = ()) -> Expectations:
+def read_expectations(history: Past = (), policy: Rows = ()) -> Expectations:
     """Expectations from the catalogue, this history, and a policy's key `bandwidth`. Raises
     UserError."""
     measured = [{**row, "name": POLICY, "high_gb_s": row["reached_gb_s"]} for row in policy]

@@ -7,10 +7,15 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
+from unhang.core.verdict.busy import excuse_cured
+from unhang.core.verdict.smoke_result import SmokeResult, Trial
 from unhang.smoke.node_plans import PHASES, Request, with_changes
 
 # phases without a collective: settings of NCCL change nothing
 ALONE = ("launch", "environment", "binding", "rendezvous", "consistency")
+BANDWIDTH = "bandwidth"
 LIMIT_S = 60.0
 NOTE = "evidence for the cause, no fix: find out why the default way fails before you set this"
 
@@ -25,6 +30,8 @@ class Experiment:
     alone: bool = False
 
 
+# (experiment, phase) to be tried -> (verdict, seconds)
+Attempt = Callable[[Experiment, str], Generator[Any, Any, tuple[str, float]]]
 REPEAT = Experiment("the same again")
 ONE_RANK = Experiment("one rank alone", alone=True)
 FOR_NCCL = (
@@ -45,15 +52,15 @@ def plan_experiments(backend: str, interfaces: Iterable[str] = ()) -> list[Exper
     return [REPEAT, ONE_RANK, *(FOR_NCCL if backend == "nccl" else ()), *others]
 
 
-def worth_trying(result: dict[str, Any]) -> str | None:
+def worth_trying(result: SmokeResult) -> str | None:
     """The phase to try again; None if other settings could show nothing: there was no group, the
     answer is exact, or a node is unfit for more."""
-    if result.get("unfit"):
+    if result.unfit:
         return None
-    failed = [row["name"] for row in result["phases"] if row["status"] not in ("ok", "skip")]
-    blamed = [suspect["phase"] for suspect in result["suspects"]]
+    failed = [row.name for row in result.phases if row.status not in ("ok", "skip")]
+    blamed = [suspect.phase for suspect in result.suspects]
     candidates = [name for name in [*failed, *blamed] if name in PHASES and name not in ALONE]
-    return candidates[0] if result["verdict"] == "fail" and candidates else None
+    return candidates[0] if result.verdict == "fail" and candidates else None
 
 
 def narrowed(request: Request, phase: str, experiment: Experiment) -> Request:
@@ -65,15 +72,17 @@ def narrowed(request: Request, phase: str, experiment: Experiment) -> Request:
 
 
 def experiment_rounds(
-    result: dict[str, Any], planned: Sequence[Experiment]
-) -> Generator[tuple[Experiment, str], tuple[str, float], list[dict[str, Any]]]:
-    """Rows of the result's `experiments`. Yields (experiment, phase) to be tried, is sent (verdict,
-    seconds). A failure that does not repeat ends them."""
+    result: SmokeResult, planned: Sequence[Experiment], attempt: Attempt
+) -> Generator[Any, Any, SmokeResult]:
+    """The result with its experiments. attempt: tries one in this phase, in rounds of its own. A
+    failure that does not repeat ends them, and is not proved. Another way has another bandwidth, so
+    that one is only repeated."""
     phase = worth_trying(result)
-    rows: list[dict[str, Any]] = []
-    for experiment in planned if phase else ():
-        assert phase is not None
-        verdict, duration_s = yield experiment, phase
+    if phase is None:
+        return result
+    rows: list[Trial] = []
+    for experiment in [REPEAT] if phase == BANDWIDTH else planned:
+        verdict, duration_s = yield from attempt(experiment, phase)
         cured = verdict == "pass"
         note = (
             "it did not happen again: what was broken is gone, or comes and goes"
@@ -82,27 +91,11 @@ def experiment_rounds(
             if cured
             else None
         )
-        rows.append({
-            "name": experiment.name, "phase": phase, "change": dict(experiment.environment),
-            "verdict": verdict, "cured": cured, "note": note,
-            "duration_s": round(duration_s, 1),
-        })  # fmt: skip
+        rows.append(Trial(
+            experiment.name, phase, experiment.environment, verdict, cured, note,
+            round(duration_s, 1),
+        ))  # fmt: skip
+        result = msgspec.structs.replace(result, experiments=rows)
         if experiment == REPEAT and cured:
-            break
-    return rows
-
-
-def run_experiments(
-    result: dict[str, Any],
-    planned: Sequence[Experiment],
-    attempt: Callable[[Experiment, str], tuple[str, float]],
-) -> list[dict[str, Any]]:
-    """The same, with attempt(experiment, phase) that runs one and returns (verdict, seconds)."""
-    rounds = experiment_rounds(result, planned)
-    try:
-        wanted = next(rounds)
-        while True:
-            wanted = rounds.send(attempt(*wanted))
-    except StopIteration as done:
-        rows: list[dict[str, Any]] = done.value
-        return rows
+            return excuse_cured(result, phase)
+    return result

@@ -8,6 +8,7 @@ from typing import Any
 
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang_node.base.parse.plain_pickle import NotPlain, unpickle_plain
+from unhang_node.base.parse.values import as_list, as_map, as_maps
 
 LIMITS = Limits(cpu_s=5, memory_bytes=1 << 28, wall_s=15)
 UNREAD = "the flight recording was not read: it"
@@ -43,16 +44,12 @@ def _summary(dump: Any) -> dict[str, Any]:
     if not isinstance(dump, dict):
         return {"refused": f"{UNREAD} is no map"}
     found: dict[str, Any] = {}
-    status = dump.get("pg_status")
-    main = status.get("0") if isinstance(status, dict) else None
-    if isinstance(main, dict):
+    if main := as_map(as_map(dump.get("pg_status")).get("0")):
         found = {
             "last_enqueued": _plain(main.get("last_enqueued_collective")),
             "last_completed": _plain(main.get("last_completed_collective")),
         }
-    entries = dump.get("entries")
-    if isinstance(entries, list) and entries and isinstance(entries[-1], dict):
-        last = entries[-1]
+    if last := as_map((as_list(dump.get("entries")) or [None])[-1]):
         found["last"] = {
             "operation": _plain(last.get("profiling_name")),
             "state": _plain(last.get("state")),
@@ -72,7 +69,7 @@ def _plain(value: Any) -> str | int | None:
 
 
 def _where(frames: Any) -> str | None:
-    for frame in frames if isinstance(frames, list) else []:
-        if isinstance(frame, dict) and "/torch/" not in str(frame.get("filename")):
+    for frame in as_maps(frames):
+        if "/torch/" not in str(frame.get("filename")):
             return f"{frame.get('name')} at {frame.get('filename')}:{frame.get('line')}"[:300]
     return None

@@ -11,9 +11,11 @@ from typing import Any
 
 from unhang.core.commands.options import Options
 from unhang.core.text import visible
-from unhang.core.verdict.streams import Stream
+from unhang.core.verdict.smoke_result import MeetingPlace
+from unhang.core.verdict.streams import Stream, stories
 from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
 from unhang.smoke.rendezvous import Meeting, NoMeeting, choose_meeting
+from unhang_node.base.parse.values import as_list, as_maps
 
 PORTS = (20000, 32000)  # below the ports that systems assign automatically
 MOST_PLACES = 8
@@ -74,13 +76,9 @@ def prepare(
 def why_busy(survey: Mapping[str, Any]) -> str:
     """Why the test would disturb a job on this node; "" if nobody uses its GPUs, or if that is not
     known."""
-    rows = survey.get("in_use")
-    users = [visible(str(row), 80) for row in rows[:SHOWN_USERS]] if isinstance(rows, list) else []
-    more = (
-        f" and {len(rows) - SHOWN_USERS} more"
-        if isinstance(rows, list) and len(rows) > SHOWN_USERS
-        else ""
-    )
+    rows = as_list(survey.get("in_use"))
+    users = [visible(str(row), 80) for row in rows[:SHOWN_USERS]]
+    more = f" and {len(rows) - SHOWN_USERS} more" if len(rows) > SHOWN_USERS else ""
     return (
         f"the GPUs are in use by {', '.join(users)}{more}: nothing was started; drain it first, or"
         " --beside-jobs"
@@ -104,15 +102,10 @@ def other_gpus(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def gpu_models(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     """Models of the GPUs of each host, sorted."""
-    found = {}
-    for host, survey in surveys.items():
-        rows = survey.get("gpus")
-        found[host] = (
-            tuple(sorted(str(row.get("model")) for row in rows if isinstance(row, dict)))
-            if isinstance(rows, list)
-            else ()
-        )
-    return found
+    return {
+        host: tuple(sorted(str(row.get("model")) for row in as_maps(survey.get("gpus"))))
+        for host, survey in surveys.items()
+    }
 
 
 def _gpus(models: Sequence[str]) -> str:
@@ -144,8 +137,7 @@ def find_members(
 
 
 def _ranks(survey: Mapping[str, Any], request: Request) -> int:
-    gpus = survey.get("gpus")
-    return (len(gpus) if isinstance(gpus, list) and request.backend != "gloo" else 0) or 1
+    return (len(as_list(survey.get("gpus"))) if request.backend != "gloo" else 0) or 1
 
 
 def plan_members(
@@ -157,25 +149,11 @@ def plan_members(
 
 def meeting_row(
     meeting: Meeting | None, streams: Sequence[Stream], port: int | None
-) -> dict[str, Any] | None:
+) -> MeetingPlace | None:
     """The result's `rendezvous`."""
     if meeting is None:
         return None
-    begun = [
-        event
-        for stream in streams
-        for event in stream.events
-        if event["e"] == "phase_end" and event.get("phase") == "rendezvous"
-    ]
-    ports = [
-        event["result"]["port"]
-        for event in begun
-        if isinstance(event.get("result"), dict) and isinstance(event["result"].get("port"), int)
-    ]
-    place = {
-        "host": meeting.host,
-        "address": meeting.address,
-        "interface": meeting.interface,
-        "why": meeting.why,
-    }
-    return {**place, "port": ports[0] if ports else port or 0}
+    answers = [story.result("rendezvous").get("port") for story in stories(streams).values()]
+    ports = [one for one in answers if isinstance(one, int)]
+    found = ports[0] if ports else port or 0
+    return MeetingPlace(meeting.host, meeting.address, found, meeting.interface, meeting.why)

@@ -3,7 +3,7 @@ to try at the same time, and is sent the results.
 
     search = isolate(hosts, switches)          # the group as a whole has failed already
     groups = next(search)                      # [("a", "b"), ("c", "d")]; then search.send([True,
-    False]), until StopIteration has the IsolationResult
+    False]), until StopIteration has the Isolation
 
 The search begins with pairs: a node that fails with two different good partners is bad; a pair that
 fails although both its nodes are good is a bad link. One bad node of 64 takes three rounds, two
@@ -19,44 +19,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from unhang.core.verdict.smoke_result import Isolation
+
 Group = tuple[str, ...]
-Rounds = Generator[list[Group], list[bool], "IsolationResult"]
+Rounds = Generator[list[Group], list[bool], Isolation]
 MOST_FINDINGS = 8
 MOST_PAIR_ROUNDS = 64
-
-
-@dataclass(frozen=True)
-class IsolationResult:
-    """bad_nodes, bad_links: the causes. switches: pairs of switches that fail only together.
-    from_nodes: smallest number of nodes with which the group fails.
-
-    unresolved: nodes that cannot be separated from their partners, because there is no good one.
-    rounds: how many it took.
-    """
-
-    bad_nodes: tuple[str, ...] = ()
-    bad_links: tuple[tuple[str, str], ...] = ()
-    switches: tuple[tuple[str, str], ...] = ()
-    from_nodes: int | None = None
-    unresolved: tuple[str, ...] = ()
-    rounds: int = 0
-
-    @property
-    def text(self) -> str:
-        """One sentence for a person."""
-        output = [f"bad node {node}" for node in self.bad_nodes]
-        output += [
-            f"bad link between {first} and {second}, each is good with others"
-            for first, second in self.bad_links
-        ]
-        output += [f"only across switch {first} and {second}" for first, second in self.switches]
-        output += [f"only from {self.from_nodes} nodes on"] if self.from_nodes else []
-        output += (
-            [f"undecided: {', '.join(self.unresolved)}; add a node that is known to be good"]
-            if self.unresolved
-            else []
-        )
-        return "; ".join(output) or "it did not happen again in parts of the group"
 
 
 @dataclass
@@ -127,12 +95,26 @@ def _by_switch(search: _Search) -> list[str]:
     return sorted(search.hosts, key=lambda host: order[search.switch[host]])
 
 
-def _answer(search: _Search) -> IsolationResult:
+def _answer(search: _Search) -> Isolation:
     failed = {host for pair, well in search.tried.items() if not well for host in pair}
-    return IsolationResult(
-        tuple(host for host in search.hosts if host in search.bad), tuple(search.links),
-        tuple(search.switches), search.from_nodes,
-        tuple(host for host in search.undecided if host in failed), search.rounds,
+    bad = tuple(host for host in search.hosts if host in search.bad)
+    unresolved = tuple(host for host in search.undecided if host in failed)
+    output = [f"bad node {node}" for node in bad]
+    output += [
+        f"bad link between {first} and {second}, each is good with others"
+        for first, second in search.links
+    ]
+    output += [f"only across switch {first} and {second}" for first, second in search.switches]
+    output += [f"only from {search.from_nodes} nodes on"] if search.from_nodes else []
+    output += (
+        [f"undecided: {', '.join(unresolved)}; add a node that is known to be good"]
+        if unresolved
+        else []
+    )
+    text = "; ".join(output) or "it did not happen again in parts of the group"
+    return Isolation(
+        search.rounds, text, bad, tuple(search.links), tuple(search.switches), search.from_nodes,
+        unresolved,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.verdict.streams import Event
-from unhang_node.base.parse.values import number_of
+from unhang_node.base.parse.values import as_map, number_of
 
 # Bytes that a lane carries in one direction, GB/s, after its line code:
 # https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
@@ -37,7 +37,12 @@ class LinkBound:
 
 def link_bound(transport: str, events: Iterable[Event]) -> LinkBound | None:
     """None if the nodes reported no such links, and for networks."""
-    links = [row for event in events if event["e"] == "nvlink" for row in _rows(event.get("links"))]
+    links = [
+        as_map(row)
+        for event in events
+        if event["e"] == "nvlink"
+        for row in as_map(event.get("links")).values()
+    ]
     bounds = [
         bound
         for row in links
@@ -68,9 +73,3 @@ def _pcie(row: Mapping[str, Any]) -> LinkBound | None:
     )
     lane = PCIE_LANE_GB_S.get(generation)
     return LinkBound(lane * width, f"PCIe {generation}.0 x{width}") if lane and width > 0 else None
-
-
-def _rows(value: Any) -> list[Mapping[str, Any]]:
-    return (
-        [row for row in value.values() if isinstance(row, dict)] if isinstance(value, dict) else []
-    )

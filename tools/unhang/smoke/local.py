@@ -3,7 +3,6 @@ ends too, with its ranks."""
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import socket
@@ -37,10 +36,9 @@ def survey_here(payload: bytes) -> dict[str, Any]:
         asked = subprocess.run(
             argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SURVEY_S, check=False
         )
-        found = json.loads(asked.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired):
         return {}
-    return found if isinstance(found, dict) else {}
+    return survey_in(asked.stdout) or {}
 
 
 def run_local(
@@ -122,12 +120,22 @@ def report_new(
     return max(reported, end)
 
 
+def survey_in(output: bytes) -> dict[str, Any] | None:
+    """The payload's survey among the lines of a node."""
+    events = parse_events(output.split(b"\n"), ())
+    return next((event for event in events if event["e"] == "survey"), None)
+
+
 def lines_of(errors: bytes) -> list[str]:
     """What a program printed, without empty lines."""
     lines = map(str.strip, errors.decode("utf-8", "replace").splitlines())
     return [line for line in lines if line]
 
 
+def last_of(lines: Sequence[str]) -> str:
+    """The end of a sentence: a program's last words, if it had any."""
+    return f": {lines[-1][:300]}" if lines else ""
+
+
 def _reason(code: int | None, errors: bytes) -> str:
-    lines = lines_of(errors)
-    return f"the agent ended with code {code}" + (f": {lines[-1][:300]}" if lines else "")
+    return f"the agent ended with code {code}{last_of(lines_of(errors))}"

@@ -4,7 +4,6 @@ not fabric's default."""
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import socket
@@ -21,7 +20,7 @@ import paramiko
 
 from unhang.core.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_events
 from unhang.smoke.bootstrap import carried, node_arguments, shell_line
-from unhang.smoke.local import OnEvent, lines_of, report_new
+from unhang.smoke.local import OnEvent, last_of, lines_of, report_new, survey_in
 from unhang.smoke.node_plans import NodePlan
 
 # never in a container: it reads the node's own addresses, routes and GPUs
@@ -128,15 +127,9 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
             SURVEY_S,
             None,
         )
-    for line in output.splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
-            found = json.loads(line)
-            if isinstance(found, dict) and found.get("e") == "survey":
-                return found
-    last = lines_of(errors)
-    return f"{SURVEY_PROGRAM[0]} did not run there (code {code})" + (
-        f": {last[-1][:200]}" if last else ""
-    )
+    if found := survey_in(output):
+        return found
+    return f"{SURVEY_PROGRAM[0]} did not run there (code {code}){last_of(lines_of(errors))}"
 
 
 def run_group(
@@ -173,9 +166,8 @@ def _run_node(
     if any(event["e"] == "node_end" for event in events):
         return Stream(plan.host, plan.ranks, events)
     trouble.set()
-    last = [row for row in errors.decode("utf-8", "replace").splitlines() if row.strip()]
     how = "was ended by a signal" if code == KILLED else f"ended with code {code}"
-    ended = f"the agent {how}" + (f": {last[-1][:200]}" if last else "")
+    ended = f"the agent {how}{last_of(lines_of(errors))}"
     return Stream(
         plan.host, plan.ranks, events, "the connection was lost" if code is None else ended
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.text import ascii_only, counted, visible
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.suspect import render_suspects
+from unhang.core.verdict.smoke_result import JudgedRate, Phase, SmokeResult
+from unhang.core.verdict.suspect import Suspect, render_suspects
+from unhang_node.base.parse.values import as_map
 
 MOST_COUNTERS = 5
 LONG_STEP_S = 1.0
@@ -19,11 +21,10 @@ _ERRORS = re.compile(
 )
 
 
-def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
+def render_table(result: SmokeResult, width: int = 100, plain: bool = False) -> str:
     """Verdict and suspects last, where a terminal leaves the eye."""
     parts = (
         _bandwidth,
-        _cross_check,
         _transports,
         _builds,
         _stands,
@@ -36,101 +37,85 @@ def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = Fals
     for part in parts:
         if found := part(result):
             lines += ["", *found]
-    lines += render_suspects(result)
-    not_proved = result.get("not_proved")
-    verdict = f"not proved: {visible(not_proved, 400)}" if not_proved else result["verdict"]
-    lines += ["", f"verdict: {verdict}"]
-    if result.get("command"):
-        lines += [f"to repeat: {visible(result['command'], 4000)}"]
+    lines += render_suspects({"suspects": [one.as_dict() for one in result.suspects]})
+    open_ = result.not_proved
+    lines += ["", f"verdict: {f'not proved: {visible(open_, 400)}' if open_ else result.verdict}"]
+    if result.command:
+        lines += [f"to repeat: {visible(result.command, 4000)}"]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return ascii_only(text) if plain else text
 
 
-def _phases(result: Mapping[str, Any]) -> list[str]:
-    hosts = ", ".join(visible(row["host"]) for row in result["hosts"][:8]) + (
-        f" and {len(result['hosts']) - 8} more" if len(result["hosts"]) > 8 else ""
+def _phases(result: SmokeResult) -> list[str]:
+    hosts = ", ".join(visible(row.host) for row in result.hosts[:8]) + (
+        f" and {len(result.hosts) - 8} more" if len(result.hosts) > 8 else ""
     )
-    first: Mapping[str, Any] = next((row for row in result["hosts"] if row.get("torch")), {})
+    torch, backend = next(((row.torch, row.backend) for row in result.hosts if row.torch), ("", ""))
     lines = [
         (
-            f"{counted(result['world_size'], 'rank')} on {hosts}; torch"
-            f" {visible(first.get('torch') or '?')}, {visible(first.get('backend') or '?')}"
+            f"{counted(result.world_size, 'rank')} on {hosts}; torch {visible(torch or '?')},"
+            f" {visible(backend or '?')}"
         ),
         "",
     ]
-    meeting = result.get("rendezvous")
+    meeting = result.rendezvous
     if meeting:
         lines.insert(
             1,
-            f"rendezvous at {visible(meeting['address'])}:{meeting['port']}:"
-            f" {visible(meeting['why'])}",
+            f"rendezvous at {visible(meeting.address)}:{meeting.port}: {visible(meeting.why)}",
         )
     lines.append(f"{'phase':<16}{'status':<8}{'seconds':>9}  ranks")
-    for row in result["phases"]:
+    for row in result.phases:
         others = "; ".join(
             f"{status}: {fold_ranks(ranks)}"
-            for status, ranks in row["ranks"].items()
+            for status, ranks in row.ranks.items()
             if status != "ok"
         ) or _longest_steps(row)
-        lines.append(
-            f"{visible(row['name'], 15):<16}{row['status']:<8}{row['duration_s']:>9.2f}  {others}"
-        )
+        lines.append(f"{visible(row.name, 15):<16}{row.status:<8}{row.duration_s:>9.2f}  {others}")
     return lines
 
 
-def _longest_steps(phase: Mapping[str, Any]) -> str:
+def _longest_steps(phase: Phase) -> str:
     """The longest steps of a long phase."""
-    steps = phase.get("steps") or {}
     return visible(
         ", ".join(
             f"{name} {seconds:.1f}"
-            for name, seconds in list(steps.items())[:3]
+            for name, seconds in list(phase.steps.items())[:3]
             if seconds >= LONG_STEP_S
         ),
         120,
     )
 
 
-def _bandwidth(result: Mapping[str, Any]) -> list[str]:
-    rows = [row for row in result["collectives"] if row["measures"] == "bandwidth"]
+def _bandwidth(result: SmokeResult) -> list[str]:
+    rows = [row for row in result.collectives if row.measures == "bandwidth"]
     if not rows:
         return []
-    judged = {(row["op"], row["size_bytes"]): row for row in result["bandwidth"]}
+    judged = {(row.op, row.size_bytes): row for row in result.bandwidth}
     lines = [
         f"{'operation':<16}{'size (B)':>12}{'time (us)':>12}{'algbw (GB/s)':>14}{'busbw (GB/s)':>14}"  # noqa: E501
         "  expected"
     ]
     for row in rows:
-        wanted = judged.get((row["op"], row["size_bytes"]))
-        text = (
-            f"{_range(wanted)}{wanted['verdict']} ({visible(wanted['source'])})" if wanted else ""
-        )
+        wanted = judged.get((row.op, row.size_bytes))
+        text = f"{_range(wanted)}{wanted.verdict} ({visible(wanted.source)})" if wanted else ""
         lines.append(
-            f"{visible(row['op'], 15):<16}{row['size_bytes']:>12}{row['time_us']:>12.2f}{row['algbw_gb_s']:>14.2f}{row['busbw_gb_s']:>14.2f}"  # noqa: E501
+            f"{visible(row.op, 15):<16}{row.size_bytes:>12}{row.time_us:>12.2f}{row.algbw_gb_s:>14.2f}{row.busbw_gb_s:>14.2f}"  # noqa: E501
             f"  {text}"
         )
-    if result["world_size"] == 1:
+    if result.world_size == 1:
         lines.append("one rank sends nothing: bandwidth between GPUs takes two")
     return lines
 
 
-def _range(judged: Mapping[str, Any]) -> str:
-    return (
-        f"{judged['low_gb_s']:g} to {judged['high_gb_s']:g}, "
-        if judged["low_gb_s"] is not None
-        else ""
-    )
+def _range(judged: JudgedRate) -> str:
+    return "" if judged.low_gb_s is None else f"{judged.low_gb_s:g} to {judged.high_gb_s:g}, "
 
 
-def _cross_check(result: Mapping[str, Any]) -> list[str]:
-    form = "nccl-tests: {op} of {size_bytes} bytes {nccl_tests_gb_s} GB/s, ours {ratio:.3f} of it"
-    return [form.format(**row) for row in result.get("cross_check") or ()]
-
-
-def _transports(result: Mapping[str, Any]) -> list[str]:
+def _transports(result: SmokeResult) -> list[str]:
     folded: dict[str, list[str]] = {}
-    for row in result["transports"]:
-        folded.setdefault(visible(row["label"], 200), []).append(f"{row['from']}>{row['to']}")
+    for row in result.transports:
+        folded.setdefault(visible(row.label, 200), []).append(f"{row.sender}>{row.receiver}")
     return [
         f"via {way}: {', '.join(pairs[:12])}"
         + (f" and {len(pairs) - 12} more" if len(pairs) > 12 else "")
@@ -138,17 +123,17 @@ def _transports(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _builds(result: Mapping[str, Any]) -> list[str]:
+def _builds(result: SmokeResult) -> list[str]:
     return [
-        visible(f"C++ extension on {row['host']}: built in {row['seconds']:.1f} s", 300)
-        for row in result.get("builds") or ()
+        visible(f"C++ extension on {row.host}: built in {row.seconds:.1f} s", 300)
+        for row in result.builds
     ]
 
 
-def _stands(result: Mapping[str, Any]) -> list[str]:
+def _stands(result: SmokeResult) -> list[str]:
     """The last position of each rank, if a rank failed or hung."""
     lines = []
-    for row in result["evidence"][:64]:
+    for row in result.evidence[:64]:
         ended = (
             f"ended by {row['signal']}"
             if row.get("signal")
@@ -172,11 +157,11 @@ def _stands(result: Mapping[str, Any]) -> list[str]:
     return ["where they stood:", *lines] if lines else []
 
 
-def _counters(result: Mapping[str, Any]) -> list[str]:
+def _counters(result: SmokeResult) -> list[str]:
     """Error counters that rose meanwhile. Most do on any healthy machine too; unusual rises are
     part of the evidence against a suspect."""
     lines = []
-    for row in result["nodes"][:64]:
+    for row in result.nodes[:64]:
         moved = {
             name: count
             for kind in ("nvlink", "counters")
@@ -195,70 +180,59 @@ def _counters(result: Mapping[str, Any]) -> list[str]:
 def _counts(reported: Any) -> list[tuple[str, int]]:
     """Counters that a node reported. Other values are skipped, because a node may answer
     anything."""
-    return (
-        [(str(name), count) for name, count in reported.items() if type(count) is int]
-        if isinstance(reported, dict)
-        else []
-    )
+    return [(str(name), count) for name, count in as_map(reported).items() if type(count) is int]
 
 
-def _experiments(result: Mapping[str, Any]) -> list[str]:
+def _experiments(result: SmokeResult) -> list[str]:
     lines = [
-        f"  {visible(row['name'])}: {'cured' if row['cured'] else 'no change'} ({row['verdict']},"
-        f" {row['duration_s']:.0f} s)"
-        for row in result["experiments"]
+        f"  {visible(row.name)}: {'cured' if row.cured else 'no change'} ({row.verdict},"
+        f" {row.duration_s:.0f} s)"
+        for row in result.experiments
     ]
     return ["experiments (evidence for the cause, no fix):", *lines] if lines else []
 
 
-def _isolation(result: Mapping[str, Any]) -> list[str]:
-    found = result.get("isolation")
-    return [f"isolation, {found['rounds']} rounds: {visible(found['answer'])}"] if found else []
+def _isolation(result: SmokeResult) -> list[str]:
+    found = result.isolation
+    return [f"isolation, {found.rounds} rounds: {visible(found.answer)}"] if found else []
 
 
-def _notes(result: Mapping[str, Any]) -> list[str]:
-    return [
-        f"note: {visible(row['host'])}: {visible(row['text'], 600)}"
-        for row in result.get("notes") or ()
-    ]
+def _notes(result: SmokeResult) -> list[str]:
+    return [f"note: {visible(row.host)}: {visible(row.text, 600)}" for row in result.notes]
 
 
-def render_junit(result: Mapping[str, Any]) -> str:
+def render_junit(result: SmokeResult) -> str:
     """One test case per phase; a suspect of no phase is a test case of its own. Suspects are the
     text of the failure."""
-    phases = {row["name"] for row in result["phases"]}
+    phases = {row.name for row in result.phases}
     cases = [
-        _phase_case(row, [one for one in result["suspects"] if one["phase"] == row["name"]])
-        for row in result["phases"]
+        _phase_case(row, [one for one in result.suspects if one.phase == row.name])
+        for row in result.phases
     ]
-    others = [one for one in result["suspects"] if one["phase"] not in phases]
     cases += [
-        Case(
-            "unhang.smoke",
-            f"{one['phase']} {one['host'] or ''}".strip(),
-            Outcome("error", one["why"]),
-        )
-        for one in others
+        Case("unhang.smoke", f"{one.phase} {one.host or ''}".strip(), Outcome("error", one.why))
+        for one in result.suspects
+        if one.phase not in phases
     ]
     return render_suite("unhang smoke", cases)
 
 
-def _phase_case(row: Mapping[str, Any], blamed: Sequence[Mapping[str, Any]]) -> Case:
+def _phase_case(row: Phase, blamed: Sequence[Suspect]) -> Case:
     outcome = None
-    if row["status"] == "skip":
+    if row.status == "skip":
         outcome = Outcome("skipped", "the phase was skipped")
-    elif blamed or row["status"] != "ok":
-        reasons = [f"{_who(one)}: {one['why']}; next: {one['next']}" for one in blamed]
-        is_blind = bool(blamed) and all(one.get("blind") for one in blamed)
+    elif blamed or row.status != "ok":
+        reasons = [f"{_who(one)}: {one.why}; next: {one.next}" for one in blamed]
+        is_blind = bool(blamed) and all(one.blind for one in blamed)
         outcome = Outcome(
             "error" if is_blind else "failure",
-            "; ".join(_who(one) for one in blamed) or row["status"],
+            "; ".join(_who(one) for one in blamed) or row.status,
             reasons,
         )
-    return Case("unhang.smoke", row["name"], outcome, duration_s=row["duration_s"])
+    return Case("unhang.smoke", row.name, outcome, duration_s=row.duration_s)
 
 
-def _who(suspect: Mapping[str, Any]) -> str:
-    return f"{suspect['host'] or 'the group'}" + (
-        f" rank {suspect['rank']}" if suspect["rank"] is not None else ""
+def _who(suspect: Suspect) -> str:
+    return f"{suspect.host or 'the group'}" + (
+        f" rank {suspect.rank}" if suspect.rank is not None else ""
     )

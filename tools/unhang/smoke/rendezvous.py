@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from unhang_node.base.parse.values import as_maps, number_of
+
 # Interfaces that exist on every node and reach no other node.
 REFUSED_NAMES = (
     "docker",
@@ -121,13 +123,9 @@ class Interface(NamedTuple):
 
 
 def _interfaces(survey: Mapping[str, Any]) -> Iterator[Interface]:
-    rows = survey.get("interfaces")
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, dict):
-            places = [place for text in row.get("addresses") or [] if (place := _interface(text))]
-            yield Interface(
-                str(row.get("name")), str(row.get("kind")), row.get("up") is True, places
-            )
+    for row in as_maps(survey.get("interfaces")):
+        places = [place for text in row.get("addresses") or [] if (place := _interface(text))]
+        yield Interface(str(row.get("name")), str(row.get("kind")), row.get("up") is True, places)
 
 
 def _interface(text: Any) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
@@ -175,20 +173,13 @@ class _Way:
 def _way(survey: Mapping[str, Any], target: Address) -> _Way:
     """By which interface a node sends to an address: the longest prefix, then the lowest metric."""
     best: tuple[int, float, dict[str, Any]] | None = None
-    routes = survey.get("routes")
-    for row in routes if isinstance(routes, list) else []:
-        if not isinstance(row, dict) or row.get("type") in (
-            "local",
-            "broadcast",
-            "multicast",
-            "anycast",
-        ):
+    for row in as_maps(survey.get("routes")):
+        if row.get("type") in ("local", "broadcast", "multicast", "anycast"):
             continue
         network = _network(row.get("dst"), target.version)
         if network is None or target not in network:
             continue
-        metric = row.get("metric")
-        weight = (-network.prefixlen, float(metric) if isinstance(metric, (int, float)) else 0.0)
+        weight = (-network.prefixlen, number_of(row.get("metric")))
         if best is None or weight < best[:2]:
             best = (*weight, row)
     if best is None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from unhang.core.baselines import SCHEMA
 from unhang.core.verdict.busy import excuse_busy
 from unhang.core.verdict.counter_rates import outstanding
-from unhang.core.verdict.likely_causes import with_likely
+from unhang.core.verdict.likely_causes import kernel_clues, with_likely
+from unhang.core.verdict.smoke_result import (
+    SCHEMA,
+    Build,
+    Host,
+    JudgedRate,
+    Phase,
+    SmokeResult,
+)
 from unhang.core.verdict.streams import Event, Story, Stream, stories
 from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.suspects import find_suspects
@@ -41,7 +48,7 @@ LOAD = ("cpus", "over_s", "runnable", "waited", "stolen")
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
-def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN) -> dict[str, Any]:
+def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN) -> SmokeResult:
     """The result of one run from its streams: verdict, phases, collectives, suspects and the
     evidence."""
     reported = stories(streams)
@@ -62,36 +69,39 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
         for rank, time_us, median in slow
         if rank not in {suspect.rank for suspect in suspects}
     ]
-    suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][
-        : 0 if suspects else 8
-    ]
     evidence = [row for story in reported.values() if (row := _evidence(story))]
     nodes = [row for stream in streams if (row := _node_evidence(stream))]
+    rises = outstanding(nodes, expectations.counter_rates)
+    faulty = {one.host for one in rises} | {row["host"] for row in nodes if kernel_clues(row)}
+    suspects = [
+        dataclasses.replace(one, may_be_slow=False)
+        if (one.host in faulty if one.host else faulty)
+        else one
+        for one in suspects
+    ]
     suspects, not_proved = excuse_busy(suspects, nodes, evidence)
+    if not suspects:
+        suspects = [_too_slow(row, not faulty) for row in judged if row.verdict == "fail"][:8]
     slow_only = {one for one in suspects if one.blind and one.may_be_slow}
     suspects = [
         one if one in slow_only else known
-        for one, known in zip(
-            suspects,
-            with_likely(suspects, nodes, evidence, outstanding(nodes, expectations.counter_rates)),
-            strict=True,
-        )
+        for one, known in zip(suspects, with_likely(suspects, nodes, evidence, rises), strict=True)
     ]
-    return {
-        "schema": SCHEMA, "verdict": "error" if not_proved else _verdict(reported, suspects),
-        "not_proved": not_proved, "world_size": len(reported),
-        "group": dataclasses.asdict(group) if group else None,
-        "hosts": [_host(stream, reported) for stream in streams],
-        "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged,
-        "suspects": [suspect.as_dict() for suspect in suspects],
-        "transports": joined, "builds": build_rows(reported),
-        "evidence": evidence, "nodes": nodes,
-        "unfit": sorted({story.host for story in reported.values() if story.unkillable}),
-        "experiments": [], "isolation": None,
-    }  # fmt: skip
+    return SmokeResult(
+        schema=SCHEMA, verdict="error" if not_proved else _verdict(reported, suspects),
+        not_proved=not_proved, world_size=len(reported), group=group,
+        hosts=[_host(stream, reported) for stream in streams],
+        phases=phase_rows(reported), collectives=rows, bandwidth=judged, suspects=suspects,
+        transports=joined, builds=build_rows(reported),
+        evidence=evidence, nodes=nodes,
+        unfit=sorted({story.host for story in reported.values() if story.unkillable}),
+        experiments=[],
+    )  # fmt: skip
 
 
-def _verdict(reported: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
+def _verdict(
+    reported: Mapping[int, Story], suspects: Sequence[Suspect]
+) -> Literal["pass", "fail", "error"]:
     """pass, fail; error if no rank could be examined, so that nothing was proved either way."""
     if not suspects:
         return "pass" if reported and all(story.ended for story in reported.values()) else "error"
@@ -120,10 +130,10 @@ def _straggler(story: Story, time_us: float, median: float) -> Suspect:
     )
 
 
-def _too_slow(row: Mapping[str, Any]) -> Suspect:
+def _too_slow(row: JudgedRate, may_be_slow: bool) -> Suspect:
     why = (
-        f"{row['op']} of {row['size_bytes']} bytes reaches {row['busbw_gb_s']} GB/s busbw, less"
-        f" than {row['low_gb_s']} ({row['source']})"
+        f"{row.op} of {row.size_bytes} bytes reaches {row.busbw_gb_s} GB/s busbw, less than"
+        f" {row.low_gb_s} ({row.source})"
     )
     return Suspect(
         None,
@@ -132,16 +142,13 @@ def _too_slow(row: Mapping[str, Any]) -> Suspect:
         "bandwidth",
         why,
         "NVLink states and errors, PCIe width, NCCL's transports below: unhang audit",
+        may_be_slow=may_be_slow,
     )
 
 
-def phase_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
-    """{name, status, duration_s, ranks: {status: [ranks]}, steps: {name: seconds}} in the order in
-    which they were begun.
-
-    status is the worst, duration the longest of all ranks; steps are the longest ones of the rank
-    that took longest.
-    """
+def phase_rows(reported: Mapping[int, Story]) -> list[Phase]:
+    """In the order in which they were begun. steps: the longest ones of the rank that took
+    longest."""
     names = list(dict.fromkeys(name for story in reported.values() for name in story.begun))
     rows = []
     for name in names:
@@ -163,28 +170,21 @@ def phase_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
             for story in reported.values()
             if story.last_phase == name and story.stall
         ]
-        rows.append(
-            {
-                "name": name,
-                "status": min(ranks, key=WORST.index),
-                "duration_s": round(max([duration, *stalled]), 3),
-                "ranks": ranks,
-                "steps": steps,
-            }
-        )
+        status = min(ranks, key=WORST.index)
+        rows.append(Phase(name, status, round(max([duration, *stalled]), 3), ranks, steps))
     return rows
 
 
-def build_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
-    """{host, seconds, tools} per extension that was built."""
+def build_rows(reported: Mapping[int, Story]) -> list[Build]:
+    """The extensions that were built."""
     rows = []
     for story in reported.values():
-        found = as_map((story.phases.get("build") or {}).get("result"))
+        found = story.result("build")
         if seconds := number_of(found.get("seconds")):
             tools = {
                 str(name): str(text)[:120] for name, text in as_map(found.get("tools")).items()
             }
-            rows.append({"host": story.host, "seconds": seconds, "tools": tools})
+            rows.append(Build(story.host, seconds, tools))
     return rows
 
 
@@ -198,20 +198,18 @@ def _status(story: Story, name: str) -> str:
     return "died" if story.exit is not None else "cut"
 
 
-def _host(stream: Stream, reported: Mapping[int, Story]) -> dict[str, Any]:
+def _host(stream: Stream, reported: Mapping[int, Story]) -> Host:
     facts = [reported[rank].facts for rank in stream.ranks if reported[rank].facts]
     first: Event = facts[0] if facts else {}
-    init = [(reported[rank].phases.get("init") or {}).get("result") for rank in stream.ranks]
-    libraries = (
-        as_maps(first.get("nccl"))
-        or [row for one in init if isinstance(one, dict) for row in as_maps(one.get("nccl"))][:4]
-    )
-    return {
-        "host": stream.host, "ranks": list(stream.ranks), "problem": stream.problem,
-        "ended": stream.ended,
-        **{name: first.get(name) for name in ("torch", "cuda", "driver", "backend", "executable")},
-        "nccl": libraries, "gpus": [reported[rank].gpu for rank in stream.ranks],
-    }  # fmt: skip
+    init = [
+        row for rank in stream.ranks for row in as_maps(reported[rank].result("init").get("nccl"))
+    ]
+    libraries = as_maps(first.get("nccl")) or init[:4]
+    return Host(
+        stream.host, list(stream.ranks), stream.problem, stream.ended, first.get("torch"),
+        first.get("cuda"), first.get("driver"), first.get("backend"), first.get("executable"),
+        libraries, [reported[rank].gpu for rank in stream.ranks],
+    )  # fmt: skip
 
 
 def _evidence(story: Story) -> dict[str, Any] | None:

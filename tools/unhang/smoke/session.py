@@ -13,9 +13,12 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+import msgspec
+
+from unhang.core.verdict.smoke_result import Isolation, SmokeResult
 from unhang.core.verdict.streams import Stream, stories
+from unhang.core.verdict.suspect import Suspect
 from unhang.smoke.bandwidth import paces, stragglers
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.experiments import (
@@ -34,7 +37,7 @@ from unhang.smoke.group import (
     plan_members,
     prepare,
 )
-from unhang.smoke.isolation import Group, IsolationResult, isolate
+from unhang.smoke.isolation import Group, isolate
 from unhang.smoke.node_plans import NodePlan, Request
 from unhang.smoke.rendezvous import other_interfaces
 from unhang.smoke.result import judge
@@ -61,7 +64,7 @@ class RoundResult:
     duration_s: float
 
 
-Session = Generator[Round, RoundResult, dict[str, Any]]
+Session = Generator[Round, RoundResult, SmokeResult]
 
 
 def smoke_session(
@@ -79,18 +82,20 @@ def smoke_session(
         outcome = yield Round("the group", (tuple(ready.plans),))
         streams = outcome.groups[0]
     away = [Stream(host, (), (), reason) for host, reason in ready.absent.items()]
-    result = judge([*streams, *away], expectations)
-    result["rendezvous"] = meeting_row(ready.meeting, streams, options.port)
-    if streams and result["verdict"] == "fail":
-        retry = _Retry(request, options, ready, usual_paces(streams))
+    result = msgspec.structs.replace(
+        judge([*streams, *away], expectations),
+        rendezvous=meeting_row(ready.meeting, streams, options.port),
+    )
+    if streams and result.verdict == "fail":
+        retry = _Retry(request, options, ready, usual_paces(streams), expectations)
         if options.experiments:
-            result["experiments"] = yield from _experiment(result, retry)
+            result = yield from experiment_rounds(result, _planned(result, ready), retry.attempt)
         if options.isolate and len(ready.members) >= FEWEST_TO_ISOLATE:
-            yield from _search(result, retry)
+            result = yield from _search(result, retry)
     return result
 
 
-def follow(session: Session, run: Callable[[Sequence[NodePlan]], list[Stream]]) -> dict[str, Any]:
+def follow(session: Session, run: Callable[[Sequence[NodePlan]], list[Stream]]) -> SmokeResult:
     """The result; all groups of a round are run at the same time."""
     try:
         wanted = next(session)
@@ -100,7 +105,7 @@ def follow(session: Session, run: Callable[[Sequence[NodePlan]], list[Stream]]) 
                 received = list(workers.map(run, wanted.groups))
             wanted = session.send(RoundResult(received, time.monotonic() - began))
     except StopIteration as done:
-        result: dict[str, Any] = done.value
+        result: SmokeResult = done.value
         return result
 
 
@@ -113,6 +118,7 @@ class _Retry:
     options: SessionOptions
     ready: Ready
     usual: Mapping[str, Sequence[float]]
+    expectations: Expectations
     spent_s: float = field(default=0.0)
 
     @property
@@ -128,14 +134,29 @@ class _Retry:
         )
         return tuple(plan_members(request, members, meeting, None)) if meeting else ()
 
-    def verdicts(self, outcome: RoundResult) -> list[str]:
+    def verdicts(
+        self, outcome: RoundResult, expectations: Expectations = NOTHING_KNOWN
+    ) -> list[str]:
         """pass, fail or error of each group. Two ranks alone do not show which is slow: their pace
         is compared with the others' in the whole group."""
         self.spent_s += outcome.duration_s
         return [
-            "fail" if stands_out(streams, self.usual) else str(judge(streams)["verdict"])
+            "fail" if stands_out(streams, self.usual) else judge(streams, expectations).verdict
             for streams in outcome.groups
         ]
+
+    def attempt(
+        self, experiment: Experiment, phase: str
+    ) -> Generator[Round, RoundResult, tuple[str, float]]:
+        """(verdict, seconds) of the group with one change, judged as the group was."""
+        members = self.ready.members
+        hosts = [member.host for member in members[: 1 if experiment.alone else None]]
+        request = narrowed(self.request, phase, experiment)
+        plans = self.plans(request, hosts, 1 if experiment.alone else None)
+        if self.over or not plans:
+            return NOT_TRIED, 0.0
+        outcome = yield Round(f"experiment: {experiment.name}", (plans,))
+        return self.verdicts(outcome, self.expectations)[0], outcome.duration_s
 
 
 def usual_paces(streams: Sequence[Stream]) -> dict[str, list[float]]:
@@ -159,57 +180,28 @@ def stands_out(streams: Sequence[Stream], usual: Mapping[str, Sequence[float]]) 
     return bool(mine) and any(rank in mine for rank, _, _ in stragglers(everybody))
 
 
-def _experiment(
-    result: dict[str, Any], retry: _Retry
-) -> Generator[Round, RoundResult, list[dict[str, Any]]]:
-    """Rows of `experiments`."""
-    backend = next((row["backend"] for row in result["hosts"] if row.get("backend")), "gloo")
-    interfaces = (
-        other_interfaces(retry.ready.able, retry.ready.meeting.interface)
-        if retry.ready.meeting
-        else []
-    )
-    rounds = experiment_rounds(result, plan_experiments(backend, interfaces))
-    try:
-        experiment, phase = next(rounds)
-        while True:
-            experiment, phase = rounds.send(
-                (yield from _experiment_verdict(experiment, phase, retry))
-            )
-    except StopIteration as done:
-        rows: list[dict[str, Any]] = done.value
-        return rows
+def _planned(result: SmokeResult, ready: Ready) -> list[Experiment]:
+    backend = next((row.backend for row in result.hosts if row.backend), "gloo")
+    meeting = ready.meeting
+    interfaces = other_interfaces(ready.able, meeting.interface) if meeting else []
+    return plan_experiments(backend, interfaces)
 
 
-def _experiment_verdict(
-    experiment: Experiment, phase: str, retry: _Retry
-) -> Generator[Round, RoundResult, tuple[str, float]]:
-    members = retry.ready.members
-    hosts = [members[0].host] if experiment.alone else [member.host for member in members]
-    plans = retry.plans(
-        narrowed(retry.request, phase, experiment), hosts, 1 if experiment.alone else None
-    )
-    if retry.over or not plans:
-        return NOT_TRIED, 0.0
-    outcome = yield Round(f"experiment: {experiment.name}", (plans,))
-    return retry.verdicts(outcome)[0], outcome.duration_s
-
-
-def phase_of_search(result: Mapping[str, Any]) -> str | None:
+def phase_of_search(result: SmokeResult) -> str | None:
     """The phase to repeat with parts of the group; None if the search could find nothing."""
-    found = worth_trying(dict(result))
+    found = worth_trying(result)
     if found:
         return found
     # Nodes that did not reach the rendezvous may be healthy, with a broken path to them.
-    blamed = {suspect["phase"] for suspect in result["suspects"]}
-    return "init" if result["verdict"] == "fail" and blamed == {"rendezvous"} else None
+    blamed = {suspect.phase for suspect in result.suspects}
+    return "init" if result.verdict == "fail" and blamed == {"rendezvous"} else None
 
 
-def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, RoundResult, None]:
-    """Adds `isolation`, and adds its findings to the suspects."""
+def _search(result: SmokeResult, retry: _Retry) -> Generator[Round, RoundResult, SmokeResult]:
+    """The result with `isolation`, and with its findings among the suspects."""
     phase = phase_of_search(result)
     if phase is None:
-        return
+        return result
     request = replace(
         retry.request,
         phases=(phase,),
@@ -223,13 +215,13 @@ def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, RoundResu
         while not retry.over:
             rounds += 1
             groups = search.send((yield from _try(request, groups, rounds, retry)))
-        result["isolation"] = _row(
-            IsolationResult(rounds=rounds),
+        text = (
             f"given up after {retry.spent_s:.0f} s and {rounds} rounds without an answer:"
-            " --search-timeout",
+            " --search-timeout"
         )
+        return msgspec.structs.replace(result, isolation=Isolation(rounds, text))
     except StopIteration as done:
-        _conclude(result, done.value, phase)
+        return _conclude(result, done.value, phase)
 
 
 def _try(
@@ -246,19 +238,9 @@ def _try(
     return [next(verdicts) == "pass" if plans else False for plans in planned]
 
 
-def _row(answer: IsolationResult, text: str) -> dict[str, Any]:
-    return {
-        "rounds": answer.rounds, "answer": text, "bad_nodes": list(answer.bad_nodes),
-        "bad_links": [list(link) for link in answer.bad_links],
-        "switches": [list(pair) for pair in answer.switches], "from_nodes": answer.from_nodes,
-        "unresolved": list(answer.unresolved),
-    }  # fmt: skip
-
-
-def _conclude(result: dict[str, Any], answer: IsolationResult, phase: str) -> None:
+def _conclude(result: SmokeResult, answer: Isolation, phase: str) -> SmokeResult:
     """Adds the answer, and a suspect for each thing found. A node that could not reach the
     rendezvous is no longer a suspect, nor is the group."""
-    result["isolation"] = _row(answer, answer.text)
     found = []
     for node in answer.bad_nodes:
         why = (
@@ -266,17 +248,28 @@ def _conclude(result: dict[str, Any], answer: IsolationResult, phase: str) -> No
             " good"
         )
         found.append(
-            _suspect(node, phase, why, f"drain {node}; unhang audit -i INVENTORY --host {node}")
+            Suspect(
+                node,
+                None,
+                None,
+                phase,
+                why,
+                f"drain {node}; unhang audit -i INVENTORY --host {node}",
+            )
         )
     for one, other in answer.bad_links:
         why = (
             f"{one} and {other} fail together and are good with others: a bad link between two good"
             " nodes"
         )
-        found.append(_suspect(None, phase, why, "cables, switch ports and routes between the two"))
+        found.append(
+            Suspect(None, None, None, phase, why, "cables, switch ports and routes between the two")
+        )
     for switch, other in answer.switches:
         found.append(
-            _suspect(
+            Suspect(
+                None,
+                None,
                 None,
                 phase,
                 f"fails only across switch {switch} and {other}",
@@ -288,24 +281,14 @@ def _conclude(result: dict[str, Any], answer: IsolationResult, phase: str) -> No
             "limits that grow with the group: open files, sockets, memory, channels; the fabric's"
             " oversubscription"
         )
-        found.append(_suspect(None, phase, f"fails only from {answer.from_nodes} nodes on", then))
-    explained = [
+        found.append(
+            Suspect(None, None, None, phase, f"fails only from {answer.from_nodes} nodes on", then)
+        )
+    kept = [
         row
-        for row in result["suspects"]
-        if row["phase"] == "rendezvous" or (row["host"] is None and row["phase"] == phase)
+        for row in result.suspects
+        if not found or (row.phase != "rendezvous" and (row.host is not None or row.phase != phase))
     ]
-    kept = [row for row in result["suspects"] if not (found and row in explained)]
-    blamed = {row["host"] for row in kept if row["host"]}
-    result["suspects"] = kept + [row for row in found if row["host"] not in blamed]
-
-
-def _suspect(host: str | None, phase: str, why: str, then: str) -> dict[str, Any]:
-    return {
-        "host": host,
-        "rank": None,
-        "gpu": None,
-        "phase": phase,
-        "why": why,
-        "next": then,
-        "blind": False,
-    }
+    blamed = {row.host for row in kept if row.host}
+    suspects = kept + [row for row in found if row.host not in blamed]
+    return msgspec.structs.replace(result, isolation=answer, suspects=suspects)

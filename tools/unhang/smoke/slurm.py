@@ -16,7 +16,7 @@ from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
 from unhang.core.line_pieces import PIECE, joined
 from unhang.core.verdict.streams import Event, Stream, parse_event, parse_events
 from unhang.smoke.bootstrap import carried
-from unhang.smoke.local import OnEvent, lines_of, listen
+from unhang.smoke.local import OnEvent, last_of, lines_of, listen
 from unhang.smoke.node_plans import NodePlan
 
 SURVEY_S = 120.0  # an allocation may have to wait its turn
@@ -148,4 +148,4 @@ def _last(errors: bytes) -> str:
     """The task's own last words where there are any, else srun's."""
     lines = lines_of(errors)
     theirs = [line for line in lines if not line.startswith(("srun: ", "slurmstepd: "))]
-    return f": {(theirs or lines)[-1][:300]}" if lines else ""
+    return last_of(theirs or lines)

@@ -36,10 +36,12 @@ from unhang.core.bounded_reads import read_at_most
 from unhang.core.errors import UserError
 from unhang.core.run.run_folder import write_atomically
 from unhang.core.text import visible
+from unhang.core.verdict.smoke_result import Note, SmokeResult, document_of
 from unhang.core.verdict.streams import Stream, parse_events
 from unhang.smoke.container import Container
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.group import SessionOptions
+from unhang.smoke.local import survey_in
 from unhang.smoke.node_plans import Request
 from unhang.smoke.session import Round, RoundResult, smoke_session
 
@@ -113,22 +115,23 @@ def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
                 return _write_round(place, number, wanted, inputs.container)
             wanted = session.send(_outcome(place))
     except StopIteration as done:
-        result: dict[str, Any] = done.value
+        result: SmokeResult = done.value
     else:
         raise UserError(f"{folder} already has {MOST_ROUNDS} rounds, and can hold no more")
-    result |= {
-        "launcher": "ansible",
-        "command": meant.command,
-        "notes": notes_in(folder / "notes"),
+    result = msgspec.structs.replace(
+        result,
+        launcher="ansible",
+        command=meant.command,
+        notes=notes_in(folder / "notes"),
         **_times(folder),
-    }
-    write_atomically(folder / "result.json", json.dumps(result))
+    )
+    write_atomically(folder / "result.json", json.dumps(document_of(result)))
     return {"round": 0, "what": "the end", "hosts": []}
 
 
-def read_result(folder: Path) -> dict[str, Any]:
+def read_result(folder: Path) -> SmokeResult:
     """The finished result. Raises UserError."""
-    return _decoded(folder / "result.json", dict[str, Any])
+    return _decoded(folder / "result.json", SmokeResult)
 
 
 def _write_round(
@@ -215,15 +218,10 @@ def _survey(folder: Path, host: str) -> dict[str, Any] | str:
     """The content of a node's file, which may be anything."""
     try:
         with (folder / file_name(host, ".json")).open("rb") as source:
-            for line in read_at_most(source, MOST_SURVEY_BYTES).splitlines():
-                found = json.loads(line) if line.startswith(b"{") else None
-                if isinstance(found, dict) and found.get("e") == "survey":
-                    return found
+            found = survey_in(read_at_most(source, MOST_SURVEY_BYTES))
     except OSError:
-        return reason_in(folder, host, NOT_ASKED)
-    except (ValueError, RecursionError):
-        return "its survey is no JSON"
-    return reason_in(folder, host, NOT_ASKED)
+        found = None
+    return found or reason_in(folder, host, NOT_ASKED)
 
 
 def _stream(folder: Path, host: str, ranks: tuple[int, ...]) -> Stream:
@@ -238,10 +236,10 @@ def _stream(folder: Path, host: str, ranks: tuple[int, ...]) -> Stream:
     return stream if stream.ended or not why else Stream(host, ranks, events, why)
 
 
-def notes_in(folder: Path) -> list[dict[str, str]]:
-    """{host, text} of what the playbook could not do."""
+def notes_in(folder: Path) -> list[Note]:
+    """What the playbook could not do."""
     rows = []
     for path in sorted(folder.glob("*.txt")):
         host, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\t")
-        rows.append({"host": host, "text": visible(" ".join(text.split()), 400)})
+        rows.append(Note(host, visible(" ".join(text.split()), 400)))
     return rows

@@ -14,6 +14,7 @@ from unhang.core import project
 from unhang.core.ansible import ansible_env
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_inventory
+from unhang_node.base.parse.values import as_map
 
 VARIABLE = "unhang_switch"
 SWITCH_GROUP = re.compile(r"(?:leaf|switch)(?:[_0-9].*)?", re.IGNORECASE)
@@ -40,15 +41,12 @@ def switches_of_inventory(listed: Mapping[str, Any]) -> dict[str, str]:
     variables = (listed.get("_meta") or {}).get("hostvars") or {}
     groups: dict[str, list[str]] = {}
     for name, content in listed.items():
-        for host in (
-            (content.get("hosts") or []) if isinstance(content, dict) and name != "_meta" else []
-        ):
+        for host in as_map(content).get("hosts") or []:
             groups.setdefault(host, []).append(name)
     parents = {
         child: name
         for name, content in listed.items()
-        if isinstance(content, dict)
-        for child in content.get("children") or []
+        for child in as_map(content).get("children") or []
     }
     switches = {}
     for host in {*groups, *variables}:
@@ -98,9 +96,7 @@ def read_switches(inventory: str) -> dict[str, str]:
         raise UserError(
             f"--inventory: ansible-inventory could not read {inventory}: {problem}"
         ) from None
-    hosts = isinstance(listed, dict) and any(
-        isinstance(content, dict) and content.get("hosts") for content in listed.values()
-    )
+    hosts = any(as_map(content).get("hosts") for content in as_map(listed).values())
     if done.returncode or not hosts:
         output = [line for line in done.stderr.splitlines() if line.strip()]
         raise UserError(

@@ -9,44 +9,47 @@ which of the two, shm, net) and a label for people.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.core.verdict.smoke_result import Transport
 from unhang.core.verdict.streams import Event, Story
-from unhang_node.base.parse.values import as_list, number_of
+from unhang_node.base.parse.values import as_list, as_map, number_of
 
 KINDS = ("nvlink", "pcie", "p2p", "shm", "net")
 _NET = re.compile(r"NET/(.+?)/(\d+)(?:\(\d+\))?(?:/|$)")
+_PAIR = re.compile(r"([0-9]{1,7})>([0-9]{1,7})")
 MOST_DEVICES = 64
 
 
-def transport_rows(reported: Mapping[int, Story], events: Sequence[Event]) -> list[dict[str, Any]]:
-    """{from, to, via, channels, nvlink, kind, label, nics} for each pair of ranks in NCCL's log.
+def transport_rows(reported: Mapping[int, Story], events: Sequence[Event]) -> list[Transport]:
+    """One for each pair of ranks in NCCL's log.
 
     nvlink: whether NVLink joins the two GPUs, null where nobody could tell. kind: the slowest of
     those in use. nics: names of the devices, sorted.
     """
     logs = [event for event in events if event["e"] == "transports"]
-    rows = with_nvlink(_pairs(logs), reported, events)
     planned = {str(kind) for event in logs for kind in as_list(event.get("graph"))}
-    for row in rows:
-        nvlink = row["nvlink"] if row["nvlink"] is not None else _by_plan(planned)
-        kinds = {kind for way in row["via"] if (kind := kind_of(way, nvlink))}
-        row["kind"] = max(kinds, key=KINDS.index) if kinds else None
-        sent, received = row.pop("sent"), row.pop("received")
-        row["nics"] = sorted(
-            {name for way, known in [*sent, *received] if (name := nic_of(way, known))}
+    is_joined = _nvlinks(reported, events)
+    rows = []
+    for (sender, receiver), pair in sorted(_pairs(logs).items()):
+        joined = is_joined(sender, receiver)
+        nvlink = joined if joined is not None else _by_plan(planned)
+        kinds = {kind for way in pair.via if (kind := kind_of(way, nvlink))}
+        names = {name for way, known in pair.received if (name := nic_of(way, known))}
+        sent = {name for way, known in pair.sent if (name := nic_of(way, known))}
+        label = ", ".join(
+            dict.fromkeys(label_of(way, nvlink, known) for way, known in pair.sent or pair.received)
         )
-        row["label"] = ", ".join(
-            dict.fromkeys(label_of(way, nvlink, known) for way, known in sent or received)
-        )
-        there = sorted(
-            {name for way, known in received if (name := nic_of(way, known))}
-            - {nic_of(way, known) for way, known in sent}
-        )
-        row["label"] += (
-            f"; received by {', '.join(_short(name) for name in there)}" if sent and there else ""
-        )
+        there = sorted(names - sent) if pair.sent else ()
+        label += f"; received by {', '.join(map(_short, there))}" if there else ""
+        rows.append(
+            Transport(
+                sender, receiver, pair.via, pair.channels, joined,
+                max(kinds, key=KINDS.index, default=None), label, sorted(names | sent),
+            )
+        )  # fmt: skip
     return rows
 
 
@@ -98,66 +101,62 @@ def _by_plan(planned: set[str]) -> bool | None:
     )
 
 
-def _pairs(logs: Iterable[Event]) -> list[dict[str, Any]]:
-    """Rows with `sent` and `received`: (transport, devices of the rank whose log has it), because
-    each end of a network numbers its own devices."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+@dataclass
+class _Pair:
+    """What NCCL's logs have of a pair of ranks. sent, received: (transport, devices of the rank
+    whose log has it), because each end of a network numbers its own devices."""
+
+    via: list[str] = field(default_factory=list)
+    channels: int = 0
+    sent: list[tuple[str, Any]] = field(default_factory=list)
+    received: list[tuple[str, Any]] = field(default_factory=list)
+
+
+def _pairs(logs: Iterable[Event]) -> dict[tuple[int, int], _Pair]:
+    found: dict[tuple[int, int], _Pair] = {}
     for event in logs:
-        pairs, known = event.get("pairs"), _devices(event.get("devices"))
-        for name, row in pairs.items() if isinstance(pairs, dict) else ():
-            ends = str(name).split(">")
-            if (
-                len(ends) == 2
-                and all(end.isdecimal() and len(end) < 8 for end in ends)
-                and isinstance(row, dict)
-            ):
-                start = {
-                    "from": int(ends[0]),
-                    "to": int(ends[1]),
-                    "via": [],
-                    "channels": 0,
-                    "sent": [],
-                    "received": [],
-                }
-                one = found.setdefault((int(ends[0]), int(ends[1])), start)
+        known = _devices(event.get("devices"))
+        for name, row in as_map(event.get("pairs")).items():
+            ends = _PAIR.fullmatch(str(name))
+            if ends and isinstance(row, dict):
+                sender, receiver = map(int, ends.groups())
+                one = found.setdefault((sender, receiver), _Pair())
                 ways = [str(way)[:120] for way in as_list(row.get("via"))[:16]]
-                one["via"] = list(dict.fromkeys([*one["via"], *ways]))
-                one["sent" if event.get("rank") == one["from"] else "received"] += [
-                    (way, known) for way in ways
-                ]
-                one["channels"] = max(one["channels"], int(number_of(row.get("channels"))))
-    return [found[key] for key in sorted(found)]
+                one.via = list(dict.fromkeys([*one.via, *ways]))
+                there = one.sent if event.get("rank") == sender else one.received
+                there += [(way, known) for way in ways]
+                one.channels = max(one.channels, int(number_of(row.get("channels"))))
+    return found
 
 
-def with_nvlink(
-    rows: Sequence[dict[str, Any]], reported: Mapping[int, Story], events: Iterable[Event]
-) -> list[dict[str, Any]]:
-    """The rows with `nvlink`, from the pairs of UUIDs that NVML joins."""
+def _nvlinks(
+    reported: Mapping[int, Story], events: Iterable[Event]
+) -> Callable[[int, int], bool | None]:
+    """Whether NVLink joins the GPUs of two ranks, from the pairs of UUIDs that NVML joins; None
+    where nobody could tell."""
     asked = [
-        event for event in events if event["e"] == "nvlink" and isinstance(event.get("pairs"), list)
+        event["pairs"]
+        for event in events
+        if event["e"] == "nvlink" and isinstance(event.get("pairs"), list)
     ]
     joined = {
-        frozenset(map(str, pair))
-        for event in asked
-        for pair in event["pairs"]
-        if isinstance(pair, list)
+        frozenset(map(str, pair)) for pairs in asked for pair in pairs if isinstance(pair, list)
     }
-    for row in rows:
-        ends = [_uuid(reported.get(row[end])) for end in ("from", "to")]
-        row["nvlink"] = frozenset(map(str, ends)) in joined if asked and all(ends) else None
-    return list(rows)
+    uuids = {
+        rank: as_map(story.result("binding").get("device")).get("uuid")
+        for rank, story in reported.items()
+    }
 
+    def is_joined(*ranks: int) -> bool | None:
+        ends = [uuids.get(rank) for rank in ranks]
+        return frozenset(map(str, ends)) in joined if asked and all(ends) else None
 
-def _uuid(story: Story | None) -> str | None:
-    result = (story.phases.get("binding") or {}).get("result") if story else None
-    device = result.get("device") if isinstance(result, dict) else None
-    return str(device.get("uuid")) if isinstance(device, dict) else None
+    return is_joined
 
 
 def _devices(value: Any) -> dict[str, dict[str, str]]:
-    nets = value.items() if isinstance(value, dict) else ()
     return {
         str(net): {str(at): str(name)[:80] for at, name in list(rows.items())[:MOST_DEVICES]}
-        for net, rows in nets
+        for net, rows in as_map(value).items()
         if isinstance(rows, dict)
     }

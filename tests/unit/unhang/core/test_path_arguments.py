@@ -19,7 +19,9 @@ from judge_cases import node, write_run
 from unhang.cli import main
 from unhang.core.path_arguments import checked_inventory, irregular
 from unhang.core.run.run_folder import write_atomically
+from unhang.core.verdict.smoke_result import document_of
 from unhang.smoke.commands.smoke_output import deliver
+from unhang.smoke.result import judge
 
 HOSTS = "all:\n  hosts:\n    gpu001: {}\n"
 
@@ -176,7 +178,7 @@ def full_disk():
         signal.signal(signal.SIGXFSZ, handler)
 
 
-PASSED = {"schema": "unhang/smoke/1", "verdict": "pass"}
+PASSED = judge([])
 
 
 def test_on_a_full_disk_a_result_is_shown_all_the_same_and_the_file_named_and_nothing_left(
@@ -187,7 +189,7 @@ def test_on_a_full_disk_a_result_is_shown_all_the_same_and_the_file_named_and_no
     Path("out").mkdir()
     with full_disk(), pytest.raises(OSError) as problem:
         deliver(PASSED, "json", "out/result.json")
-    assert json.loads(shown.getvalue()) == PASSED
+    assert json.loads(shown.getvalue()) == document_of(PASSED)
     assert (problem.value.filename, problem.value.errno) == ("out/result.json", errno.EFBIG)
     assert list(Path("out").iterdir()) == []
 
@@ -195,4 +197,4 @@ def test_on_a_full_disk_a_result_is_shown_all_the_same_and_the_file_named_and_no
 def test_a_result_whose_folder_is_gone_is_shown_all_the_same(here, capsys):
     with pytest.raises(OSError):
         deliver(PASSED, "json", "nowhere/result.json")
-    assert json.loads(capsys.readouterr().out) == PASSED
+    assert json.loads(capsys.readouterr().out) == document_of(PASSED)

@@ -11,15 +11,14 @@ import pytest
 import yaml
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.core.verdict.smoke_result import Collective, Group
 from unhang.smoke.bandwidth import (
-    Group,
     bus_factor,
     collective_rows,
     expectation,
     judge_bandwidth,
     stragglers,
 )
-from unhang.smoke.cross_check import cross_check, parse_busbw
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.link_bounds import link_bound
 
@@ -36,6 +35,11 @@ NAMES = {
     "all_reduce": "all_reduce",
     "broadcast": "broadcast",
 }
+
+
+def measured(busbw, size=GIB, operation="all_reduce"):
+    """One row of `collectives`."""
+    return Collective(operation, size, busbw, measures="bandwidth")
 
 
 def captured():
@@ -68,60 +72,12 @@ def test_our_columns_are_those_of_nccl_tests(operation, size, time_us, algbw, bu
         for _ in range(8)
     ]
     [row] = collective_rows(events, 8)
-    assert row["algbw_gb_s"] == pytest.approx(algbw, abs=0.02)
-    assert row["busbw_gb_s"] == pytest.approx(busbw, abs=0.05)
-
-
-def test_nccl_tests_own_table_is_read_back():
-    tables = re.split(r"^== ", CAPTURE.read_text(), flags=re.MULTILINE)
-    read = {
-        NAMES[table.split()[0]]: parse_busbw(table)
-        for table in tables
-        if table.split() and table.split()[0] in NAMES
-    }
-    assert {(operation, size, busbw) for operation, size, _, _, busbw in captured()} <= {
-        (operation, size, busbw) for operation, rows in read.items() for size, busbw in rows.items()
-    }
-
-
-def test_nccl_tests_on_the_path_is_run_and_put_beside_our_own(tmp_path, monkeypatch):
-    line = (
-        "  1073741824     268435456     float     sum      -1  5233.62  205.16  359.03       0 "
-        " 5231.00  205.27  359.21       0\n"
-    )
-    program = tmp_path / "all_reduce_perf"
-    program.write_text(f"#!/bin/sh\necho $* > {tmp_path}/words\ncat <<T\n{line}T\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    rows = [
-        {"op": "all_reduce", "size_bytes": size, "busbw_gb_s": 355.0, "measures": "bandwidth"}
-        for size in (1 << 20, GIB)
-    ]
-    [row] = cross_check(rows, 8, {}, None)
-    assert (row["size_bytes"], row["nccl_tests_gb_s"], row["ratio"]) == (GIB, 359.03, 0.989)
-    assert (tmp_path / "words").read_text().split()[:6] == [
-        "-b",
-        str(GIB),
-        "-e",
-        str(GIB),
-        "-g",
-        "8",
-    ]
+    assert row.algbw_gb_s == pytest.approx(algbw, abs=0.02)
+    assert row.busbw_gb_s == pytest.approx(busbw, abs=0.05)
 
 
 def test_the_capture_has_all_five_operations():
     assert {row[0] for row in captured()} == set(NAMES.values())
-
-
-@pytest.mark.parametrize("operation", sorted(NAMES.values()))
-def test_a_healthy_machine_passes_its_own_table(operation):
-    rows = [
-        {"op": op, "size_bytes": size, "busbw_gb_s": busbw, "measures": "bandwidth"}
-        for op, size, _, _, busbw in captured()
-        if op == operation and size == GIB
-    ]
-    judged = judge_bandwidth(H200, rows, TABLE)
-    assert [row["verdict"] for row in judged] == ["pass"], judged
 
 
 @pytest.mark.parametrize(
@@ -140,13 +96,9 @@ def test_a_healthy_machine_passes_its_own_table(operation):
     ],
 )
 def test_with_and_without_nvls_the_same_number_means_different_things(group, busbw, verdict):
-    [row] = judge_bandwidth(
-        group,
-        [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": busbw, "measures": "bandwidth"}],
-        TABLE,
-    )
-    assert row["verdict"] == verdict
-    assert row["source"].startswith("table bandwidth, h200x8-all-reduce")
+    [row] = judge_bandwidth(group, [measured(busbw)], TABLE)
+    assert row.verdict == verdict
+    assert row.source.startswith("table bandwidth, h200x8-all-reduce")
 
 
 UNKNOWN = [
@@ -157,35 +109,21 @@ UNKNOWN = [
 ]  # fmt: skip
 
 
-def measured(busbw, size=GIB, operation="all_reduce"):
-    """One row of `collectives`."""
-    return {"op": operation, "size_bytes": size, "busbw_gb_s": busbw, "measures": "bandwidth"}
-
-
 @pytest.mark.parametrize("group", UNKNOWN, ids=str)
 def test_where_nothing_is_known_nothing_is_judged_and_it_says_so(group):
     [row] = judge_bandwidth(group, [measured(1.0), measured(0.1, 1 << 20)], TABLE)
-    assert (row["verdict"], row["low_gb_s"], row["size_bytes"]) == ("not judged", None, GIB)
-    assert f"{group.gpus} × {group.gpu} over {group.transport} is not in the table" in row["source"]
+    assert (row.verdict, row.low_gb_s, row.size_bytes) == ("not judged", None, GIB)
+    assert f"{group.gpus} × {group.gpu} over {group.transport} is not in the table" in row.source
 
 
 def test_what_the_table_does_not_know_is_judged_by_the_fleets_history_alone():
     group = Group("NVIDIA H200", 3, False, "nvlink")
-    past = [
-        {
-            "gpu": group.gpu,
-            "gpus": 3,
-            "nvls": False,
-            "transport": "nvlink",
-            "op": "all_reduce",
-            "size_bytes": GIB,
-            "busbw_gb_s": 340.0,
-        }
-    ] * 3
-    [low] = judge_bandwidth(group, [measured(200.0)], TABLE, past)
-    assert low["verdict"] == "fail"
+    past = [(group, measured(340.0))] * 3
+    bound = link_bound("nvlink", [{"e": "nvlink", "pairs": [], "links": LINKS}])
+    [low] = judge_bandwidth(group, [measured(200.0)], TABLE, past, bound)
+    assert low.verdict == "fail"
     assert (
-        low["source"]
+        low.source
         == "3 earlier runs of this fleet alone, for 3 × NVIDIA H200 over nvlink is not in the table"
     )
 
@@ -235,9 +173,9 @@ def test_what_the_table_does_not_know_is_judged_by_the_fleets_history_alone():
 )
 def test_what_others_have_measured_passes_by_its_own_row(group, operation, size, busbw, name):
     [row] = judge_bandwidth(group, [measured(busbw, size, operation)], TABLE)
-    assert (row["verdict"], row["source"]) == ("pass", f"table bandwidth, {name}")
+    assert (row.verdict, row.source) == ("pass", f"table bandwidth, {name}")
     [half] = judge_bandwidth(group, [measured(busbw / 2, size, operation)], TABLE)
-    assert half["verdict"] == "fail"
+    assert half.verdict == "fail"
 
 
 @pytest.mark.parametrize(
@@ -249,33 +187,22 @@ def test_no_healthy_machine_that_was_measured_is_accused(row):
     group = Group("NVIDIA H200", row["gpus"], False, "nvlink")
     rows = [measured(busbw, row["size_bytes"], row["operation"]) for busbw in row["busbw_gb_s"]]
     judged = judge_bandwidth(group, rows, TABLE)
-    assert [one["verdict"] for one in judged] == ["pass"] * len(rows)
-    assert all(one["busbw_gb_s"] >= 1.04 * one["low_gb_s"] for one in judged), (
+    assert [one.verdict for one in judged] == ["pass"] * len(rows)
+    assert all(one.busbw_gb_s >= 1.04 * one.low_gb_s for one in judged), (
         "another healthy machine may be a little slower than these"
     )
     [half] = judge_bandwidth(
         group, [measured(min(row["busbw_gb_s"]) / 1.5, row["size_bytes"], row["operation"])], TABLE
     )
-    assert half["verdict"] == "fail"
+    assert half.verdict == "fail"
 
 
 def test_the_fleets_own_history_beats_the_table():
-    past = [
-        {
-            "gpu": "NVIDIA H200",
-            "gpus": 8,
-            "nvls": False,
-            "transport": "nvlink",
-            "op": "all_reduce",
-            "size_bytes": GIB,
-            "busbw_gb_s": rate,
-        }
-        for rate in (300, 305, 310)
-    ]
-    row = {"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 302.0, "measures": "bandwidth"}
-    assert judge_bandwidth(H200, [row], TABLE, past)[0]["verdict"] == "pass"
-    assert judge_bandwidth(H200, [row], TABLE)[0]["verdict"] == "fail"
-    assert expectation(H200, row, TABLE, past[:2])["source"].startswith("table")
+    past = [(H200, measured(rate)) for rate in (300, 305, 310)]
+    row = measured(302.0)
+    assert judge_bandwidth(H200, [row], TABLE, past)[0].verdict == "pass"
+    assert judge_bandwidth(H200, [row], TABLE)[0].verdict == "fail"
+    assert expectation(H200, row, TABLE, past[:2])[2].startswith("table")
 
 
 def test_the_table_is_a_sound_part_of_the_catalogue():
@@ -342,26 +269,17 @@ def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(
 ):
     bound = link_bound(transport, [{"e": "nvlink", "pairs": [], "links": LINKS}])
     group = Group("NVIDIA L40S", 2, False, transport)
-    [row] = judge_bandwidth(
-        group,
-        [{"op": "all_gather", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}],
-        TABLE,
-        (),
-        bound,
-    )
-    assert (row["low_gb_s"], row["high_gb_s"], row["verdict"]) == (None, at_most, "not judged")
-    assert message in row["source"]
-    assert ("expected at most" in row["source"]) == (at_most is not None)
+    [row] = judge_bandwidth(group, [measured(9.0, GIB, "all_gather")], TABLE, (), bound)
+    assert (row.low_gb_s, row.high_gb_s, row.verdict) == (None, at_most, "not judged")
+    assert message in row.source
+    assert ("expected at most" in row.source) == (at_most is not None)
 
 
 def test_nvlink_sharp_may_exceed_the_link_in_all_reduce_alone():
     bound = link_bound("nvlink", [{"e": "nvlink", "pairs": [], "links": LINKS}])
-    rows = [
-        {"op": operation, "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}
-        for operation in ("all_reduce", "broadcast")
-    ]
+    rows = [measured(9.0, GIB, operation) for operation in ("all_reduce", "broadcast")]
     judged = judge_bandwidth(Group("NVIDIA X100", 8, True, "nvlink"), rows, TABLE, (), bound)
-    assert [row["high_gb_s"] for row in judged] == [743.7, 478.1]
+    assert [row.high_gb_s for row in judged] == [743.7, 478.1]
 
 
 @pytest.mark.parametrize(
@@ -378,27 +296,3 @@ def test_nvlink_sharp_may_exceed_the_link_in_all_reduce_alone():
 def test_what_nodes_say_of_links_is_data(links):
     assert link_bound("nvlink", [{"e": "nvlink", "links": links}, {"e": "phase_end"}]) is None
     assert link_bound("pcie", [{"e": "nvlink", "links": links}]) is None
-
-
-def test_earlier_runs_judge_a_group_whose_links_are_known_too():
-    group = Group("NVIDIA L40S", 4, False, "shm")
-    past = [
-        {
-            "gpu": group.gpu,
-            "gpus": 4,
-            "nvls": False,
-            "transport": "shm",
-            "op": "all_reduce",
-            "size_bytes": GIB,
-            "busbw_gb_s": 20.0,
-        }
-    ] * 3
-    bound = link_bound("shm", [{"e": "nvlink", "pairs": [], "links": LINKS}])
-    [row] = judge_bandwidth(
-        group,
-        [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}],
-        TABLE,
-        past,
-        bound,
-    )
-    assert (row["verdict"], row["low_gb_s"]) == ("fail", 18.0)

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.smoke_result import document_of
 from unhang.core.verdict.streams import Stream
 from unhang.smoke.expectations import read_expectations
+from unhang.smoke.experiments import experiment_rounds, plan_experiments
+from unhang.smoke.render import render_table
 from unhang.smoke.result import judge
+from unhang.smoke.session import follow
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "h200x8"
 NAMES = ("smoke", "drill-absent", "drill-stopped")
@@ -77,7 +82,7 @@ def streams_of(result):
 
 
 def judged_again(result):
-    return judge(streams_of(result), read_expectations())
+    return document_of(judge(streams_of(result), read_expectations()))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -99,13 +104,49 @@ def test_a_healthy_run_judged_again_passes_with_every_bandwidth_within_its_expec
     assert {row["label"] for row in again["transports"]} == {"NVLink (P2P/CUMEM)"}
 
 
-def test_the_same_run_at_half_its_bandwidth_fails():
+def slowed():
+    """The healthy run at half its bandwidth."""
     slow = copy.deepcopy(read("smoke"))
     for row in slow["collectives"]:
         row["time_us"] *= 2
-    again = judged_again(slow)
-    assert again["verdict"] == "fail"
-    assert {suspect["phase"] for suspect in again["suspects"]} == {"bandwidth"}
+    return slow
+
+
+XID = {"e": "evidence", "kernel_log": ["NVRM: Xid (PCI:0000:c4:00): 74, NVLink"]}
+LOAD = {"e": "load", "cpus": 32, "over_s": 10.0, "runnable": 96.0, "waited": 0.4, "stolen": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "more", "verdict"),
+    [
+        (slowed, "smoke", (), "error"),
+        (slowed, slowed, (), "fail"),
+        (slowed, "smoke", (XID,), "fail"),
+        ("drill-absent", "smoke", (), "error"),
+        ("drill-absent", "drill-absent", (), "fail"),
+        ("drill-stopped", "smoke", (), "fail"),
+    ],
+)
+def test_what_a_repeat_cures_is_not_proved_unless_something_else_was_seen(
+    first, again, more, verdict
+):
+    def streams(run, *events):
+        [stream] = streams_of(read(run) if isinstance(run, str) else run())
+        return [replace(stream, events=(*events, *stream.events))]
+
+    def attempt(*_):
+        yield from ()
+        return judge(streams(again), read_expectations()).verdict, 1.0
+
+    failed = judge(streams(first, *more, LOAD), read_expectations())
+    assert failed.verdict == "fail"
+    result = follow(experiment_rounds(failed, plan_experiments("nccl"), attempt), None)
+    is_open, is_cured = verdict == "error", again == "smoke"
+    assert (result.verdict, result.experiments[0].cured) == (verdict, is_cured)
+    assert (len(result.experiments) == 1) is (is_cured or again is slowed)
+    assert {suspect.blind for suspect in result.suspects} == {is_open}
+    shown = "verdict: not proved: the same again passed; vm had 96 tasks for 32 CPUs"
+    assert (shown in render_table(result)) is is_open
 
 
 @pytest.mark.parametrize("name", DRILLS)

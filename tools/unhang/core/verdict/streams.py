@@ -56,14 +56,16 @@ class Story:
     unkillable: Event | None = None
     ended: bool = False
 
+    def result(self, phase: str) -> Event:
+        """The answer of a phase."""
+        return as_map(as_map(self.phases.get(phase)).get("result"))
+
     @property
     def gpu(self) -> str | None:
         """GPU 3 (GPU-…), or None where there is none."""
-        device = as_map(as_map(self.phases.get("binding")).get("result")).get("device")
-        device = as_map(device)
-        if not device or device.get("simulated"):
-            return None
-        return f"GPU {device.get('index')} ({device.get('uuid')})"
+        device = as_map(self.result("binding").get("device"))
+        is_real = device and not device.get("simulated")
+        return f"GPU {device.get('index')} ({device.get('uuid')})" if is_real else None
 
     @property
     def last_phase(self) -> str:
@@ -77,7 +79,7 @@ class Story:
     @property
     def facts(self) -> Event:
         """Answer of the environment phase."""
-        return as_map(as_map(self.phases.get("environment")).get("result"))
+        return self.result("environment")
 
 
 def parse_events(lines: Iterable[bytes], ranks: Iterable[int]) -> Iterator[Event]:

@@ -94,7 +94,6 @@ def _suspect(
     story: Story, why: str, then: str, phase: str | None = None, *, slow: bool = False
 ) -> Suspect:
     phase = phase or story.last_phase
-    result = as_map((story.phases.get(phase) or {}).get("result"))
     return Suspect(
         story.host,
         story.rank,
@@ -102,7 +101,7 @@ def _suspect(
         phase,
         why,
         then,
-        result.get("blind") is True,
+        story.result(phase).get("blind") is True,
         slow,
     )
 

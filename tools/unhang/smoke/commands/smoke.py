@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,14 @@ from unhang.core.commands.host_option import add_host
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
+from unhang.core.verdict.smoke_result import MeetingPlace, SmokeResult
 from unhang.core.verdict.streams import Event, Stream
 from unhang.smoke import node_plans as planning
 from unhang.smoke.commands.smoke_expectations import expectations_of
 from unhang.smoke.commands.smoke_options import SmokeOptions
 from unhang.smoke.commands.smoke_output import deliver, exit_code
 from unhang.smoke.container import RUNTIMES, Container, choose_container
-from unhang.smoke.cross_check import cross_check
-from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
+from unhang.smoke.experiments import Experiment, experiment_rounds, narrowed, plan_experiments
 from unhang.smoke.group import SessionOptions, why_busy
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
 from unhang.smoke.local import free_port, run_local, survey_here
@@ -225,9 +225,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         started, began = datetime.datetime.now(datetime.UTC), time.monotonic()
         name, test = (options.launcher, smoke_there) if options.host else ("local", smoke_here)
-        result = test(options, request)
-        result |= {"launcher": name, "started": started.isoformat(timespec="seconds")}
-        result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
+        result = msgspec.structs.replace(
+            test(options, request),
+            launcher=name,
+            started=started.isoformat(timespec="seconds"),
+            duration_s=round(time.monotonic() - began, 2),
+            command=_command(),
+        )
     deliver(result, arguments.format, arguments.out)
     return exit_code(result)
 
@@ -261,7 +265,7 @@ def request_of(options: SmokeOptions) -> planning.Request:
     )  # fmt: skip
 
 
-def smoke_here(options: SmokeOptions, request: planning.Request) -> dict[str, Any]:
+def smoke_here(options: SmokeOptions, request: planning.Request) -> SmokeResult:
     """The smoke test on this machine, experiments included."""
     payload = payload_bytes()
     container = container_of(options, "local")
@@ -281,43 +285,23 @@ def smoke_here(options: SmokeOptions, request: planning.Request) -> dict[str, An
     # read before anything is started, so that a missing file is reported at once
     expectations = expectations_of(options)
     result = judge(go(request, here.members, port), expectations)
-    result["rendezvous"] = {
-        "host": here.members[0].host,
-        "address": "127.0.0.1",
-        "port": port,
-        "interface": "lo",
-        "why": "one machine, its loopback",
-    }
-    if (
-        backend == "nccl"
-        and result["verdict"] == "pass"
-        and len(here.members) == 1
-        and not options.container_image
-    ):
-        result["cross_check"] = _checked_by_nccl_tests(result, request, here.members[0].nproc)
+    meeting = (here.members[0].host, "127.0.0.1", port, "lo", "one machine, its loopback")
+    result = msgspec.structs.replace(result, rendezvous=MeetingPlace(*meeting))
     if options.experiments:
 
-        def attempt(experiment: Experiment, phase: str) -> tuple[str, float]:
+        def attempt(experiment: Experiment, phase: str) -> Generator[Any, Any, tuple[str, float]]:
+            yield from ()  # it is run here, in no round of a session
             began = time.monotonic()
             group = (
                 [dataclasses.replace(here.members[0], nproc=1)]
                 if experiment.alone
                 else here.members
             )
-            return (
-                judge(go(narrowed(request, phase, experiment), group, free_port()))["verdict"],
-                time.monotonic() - began,
-            )
+            streams = go(narrowed(request, phase, experiment), group, free_port())
+            return judge(streams, expectations).verdict, time.monotonic() - began
 
-        result["experiments"] = run_experiments(result, plan_experiments(backend), attempt)
+        result = follow(experiment_rounds(result, plan_experiments(backend), attempt), lambda _: [])
     return result
-
-
-def _checked_by_nccl_tests(result: Mapping[str, Any], request: planning.Request, nproc: int) -> Any:
-    """The result, with the bandwidths of nccl-tests with the same libnccl and settings added."""
-    library = next((one.get("path") for one in result["hosts"][0]["nccl"]), None)
-    settings = {name: value for name, value in request.environment.items() if value is not None}
-    return cross_check(result["collectives"], nproc, settings, library)
 
 
 def hosts_here(options: SmokeOptions, backend: str) -> LocalHosts:
@@ -333,7 +317,7 @@ def hosts_here(options: SmokeOptions, backend: str) -> LocalHosts:
     )
 
 
-def smoke_there(options: SmokeOptions, request: planning.Request) -> dict[str, Any]:
+def smoke_there(options: SmokeOptions, request: planning.Request) -> SmokeResult:
     """The smoke test over nodes that ssh or Slurm reaches."""
     hosts = expand_hosts(options.host)
     session, launcher = session_options(options), launcher_of(options)

@@ -8,10 +8,13 @@ from typing import Any
 
 from unhang.core.baselines import history_rows, read_baselines
 from unhang.core.errors import UserError
-from unhang.core.schemas.policy import load_policy, policy_faults
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_json import NotStrict, parse_strictly
+from unhang.core.strict_yaml import YamlFault, load_yaml
 from unhang.smoke.commands.smoke_options import SmokeOptions
 from unhang.smoke.expectations import Expectations, read_expectations
+from unhang_node.base.parse.values import as_map
 
 
 def expectations_of(options: SmokeOptions) -> Expectations:
@@ -29,10 +32,14 @@ def bandwidth_of(path: str | None) -> list[dict[str, Any]]:
     UserError."""
     if path is None:
         return []
-    policy = load_policy(Path(path)).everybody
-    if policy is None:
+    try:
+        policy, _ = load_yaml(Path(path))
+    except YamlFault as problem:
+        raise UserError(f"{problem}") from None
+    policy = as_map(policy).get("unhang_policy", policy)
+    if "groups" in as_map(policy):
         raise UserError(f"--policy: {path} has several groups, not one policy")
-    return list(policy.get("bandwidth") or ())
+    return _rows_of(policy, path)
 
 
 def bandwidth_in(text: str) -> list[dict[str, Any]]:
@@ -41,6 +48,12 @@ def bandwidth_in(text: str) -> list[dict[str, Any]]:
         rows = parse_strictly(text)
     except NotStrict as problem:
         raise UserError(f"bandwidth of the policy: this is not JSON: {problem}") from None
-    for where, message in policy_faults({"bandwidth": rows}):
-        raise UserError(f"{'.'.join(map(str, where))} of the policy: {message}")
-    return list(rows)
+    return _rows_of({"bandwidth": rows}, "the policy")
+
+
+def _rows_of(policy: Any, where: str) -> list[dict[str, Any]]:
+    """Of a policy whose keys are all checked, but not the order of its versions, which only those
+    need who install them."""
+    for fault in check_schema({} if policy is None else policy, read_schema("policy-1")):
+        raise UserError(f"{'.'.join(map(str, fault.path))} of {where}: {fault.message}")
+    return list((policy or {}).get("bandwidth") or ())

@@ -5,24 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from unhang.core.json_text import render_json
 from unhang.core.run.run_folder import write_named
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.terminal import terminal_shape
+from unhang.core.verdict.smoke_result import SmokeResult, document_of, smoke_result
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import EXIT_CODES
 
 
-def exit_code(document: Mapping[str, Any]) -> int:
-    """0 pass, 1 fail, 2 nothing could be proved. document: as of deliver."""
-    return EXIT_CODES[document["verdict"]]
+def exit_code(result: SmokeResult) -> int:
+    """0 pass, 1 fail, 2 nothing could be proved."""
+    return EXIT_CODES[result.verdict]
 
 
-def deliver(document: Mapping[str, Any], form: str, out: str | None) -> None:
+def deliver(result: SmokeResult, form: str, out: str | None) -> None:
     """Writes unhang/smoke/1 to standard output in the format asked for, and as JSON to the file
     that --out names.
 
@@ -31,19 +30,20 @@ def deliver(document: Mapping[str, Any], form: str, out: str | None) -> None:
     """
     try:
         if out:
-            write_named(Path(out), render_json(document))
+            write_named(Path(out), render_json(document_of(result)))
     except OSError:
         with contextlib.suppress(OSError):
-            _print(document, form)
+            _print(result, form)
         raise
-    _print(document, form)
+    _print(result, form)
 
 
-def _print(document: Mapping[str, Any], form: str) -> None:
+def _print(result: SmokeResult, form: str) -> None:
     if form == "json":
-        print(render_json(document))
+        print(render_json(document_of(result)))
     elif form == "junit":
-        print(render_junit(document), end="")
+        print(render_junit(result), end="")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        print(render_table(masked_document(document), width, plain), end="")
+        shown = smoke_result(masked_document(document_of(result)))
+        print(render_table(shown, width, plain), end="")

@@ -9,6 +9,7 @@ from foreign_schemas import junit_faults
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.busy import busy_reason
+from unhang.core.verdict.smoke_result import document_of, smoke_result
 from unhang.core.verdict.streams import Stream
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge
@@ -36,9 +37,8 @@ def judged(load, queued=0.7, seqs=(49, 49), more=(), **seen):
     node = [{"e": "load", **load}] if load else []
     evidence = {"e": "evidence", "kernel_log": [], "nvml": None, **seen}
     stream = Stream("gpu001", (0, 1), (*events, *more, *node, evidence, {"e": "node_end"}))
-    result = judge([stream])
-    document = {**result, "launcher": "local", "command": None, "started": "", "duration_s": 1.0}
-    assert list(check_schema(document, read_schema("smoke-1"))) == []
+    result = document_of(judge([stream]))
+    assert list(check_schema(result, read_schema("smoke-1"))) == []
     return result
 
 
@@ -53,9 +53,8 @@ def test_a_phase_that_is_slow_on_a_busy_machine_is_not_proved(seqs, queued):
     )
     [suspect] = result["suspects"]
     assert suspect["blind"] and "less busy" in suspect["next"]
-    text = render_table({**result, "command": None, "experiments": [], "bandwidth": []})
-    assert f"verdict: not proved: {result['not_proved']}" in text
-    junit = render_junit(result)
+    assert f"verdict: not proved: {result['not_proved']}" in render_table(smoke_result(result))
+    junit = render_junit(smoke_result(result))
     assert junit_faults(junit) == [] and "<error" in junit and "<failure" not in junit
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from unhang.core.verdict.counter_rates import counter_kind, median_without, outstanding
+from unhang.core.verdict.smoke_result import document_of
 from unhang.core.verdict.streams import Stream
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.result import judge
@@ -81,7 +82,7 @@ def stalled(**seen):
         {"e": "evidence", **node(**seen)},
         {"e": "node_end"},
     )
-    return judge([Stream("gpu001", (0,), events)], read_expectations())
+    return document_of(judge([Stream("gpu001", (0,), events)], read_expectations()))
 
 
 @pytest.mark.parametrize("rises, seconds", HEALTHY)

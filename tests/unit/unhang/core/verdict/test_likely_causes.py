@@ -9,6 +9,7 @@ from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.counter_rates import Rise
 from unhang.core.verdict.likely_causes import clues_of, where_of, with_likely
+from unhang.core.verdict.smoke_result import document_of
 from unhang.core.verdict.streams import Stream
 from unhang.core.verdict.suspect import Suspect
 from unhang.smoke.result import judge
@@ -164,20 +165,9 @@ def test_the_verdict_of_a_stall_says_what_is_likely_whatever_the_node_says():
         "nvlink": {},
         "nvml": None,
     }
-    result = judge(
-        [
-            Stream(
-                "gpu001",
-                (0,),
-                (
-                    {"e": "phase_begin", "rank": 0, "phase": "all_reduce"},
-                    stall,
-                    evidence,
-                    {"e": "node_end"},
-                ),
-            )
-        ]
-    )
+    begun = {"e": "phase_begin", "rank": 0, "phase": "all_reduce"}
+    stream = Stream("gpu001", (0,), (begun, stall, evidence, {"e": "node_end"}))
+    result = document_of(judge([stream]))
     assert list(check_schema(result, read_schema("smoke-1"))) == []
     assert (
         "gpu001: its kernel log says 'NVRM: Xid (PCI:0000:3b:00): 31, \\x1b[31mred'"

@@ -10,8 +10,9 @@ from foreign_schemas import junit_faults
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.smoke_result import document_of, smoke_result
 from unhang.core.verdict.streams import Stream, parse_events
-from unhang.smoke.experiments import Experiment, plan_experiments, run_experiments, worth_trying
+from unhang.smoke.experiments import plan_experiments, worth_trying
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge
 
@@ -79,10 +80,11 @@ def node(rank, *events, ended=True, problem=None):
 
 def blamed(*streams):
     """(result, [(host, rank)])."""
-    result = judge(streams)
+    judged = judge(streams)
+    result = document_of(judged)
     assert list(check_schema(result, read_schema("smoke-1"))) == []
-    render_table(result)
-    assert junit_faults(render_junit(result)) == []
+    render_table(judged)
+    assert junit_faults(render_junit(judged)) == []
     assert not any("unhang audit --host" in row["next"] for row in result["suspects"]), (
         "the audit would refuse a limit without an inventory"
     )
@@ -281,21 +283,8 @@ def test_a_node_cannot_speak_for_another_nodes_rank():
 
 def test_escapes_of_a_node_do_not_reach_the_terminal():
     result, _ = blamed(node(0, end("fail", 0, "ddp", "\x1b[2Jall is well\u202e")))
-    assert "\x1b" not in render_table(result)
-    assert "\u202e" not in render_table(result)
-
-
-def test_experiments_end_when_the_failure_does_not_come_again():
-    result, _ = blamed(node(0, stall(0, 7)), node(1, stall(1, 6)))
-    tried = []
-
-    def attempt(experiment: Experiment, phase: str):
-        tried.append((experiment.name, phase))
-        return "pass", 1.0
-
-    rows = run_experiments(result, plan_experiments("nccl"), attempt)
-    assert tried == [("the same again", "all_reduce")]
-    assert "did not happen again" in rows[0]["note"]
+    text = render_table(smoke_result(result))
+    assert "\x1b" not in text and "\u202e" not in text
 
 
 def test_under_nccl_each_way_between_gpus_is_switched_off_once():
@@ -317,4 +306,4 @@ def test_what_was_answered_exactly_needs_no_experiment():
             for rank in range(2)
         )
     )
-    assert worth_trying(result) is None
+    assert worth_trying(smoke_result(result)) is None

@@ -17,10 +17,6 @@ WATCHDOG = (
     " Timeout(ms)=600000) ran for 600079 milliseconds before timing out."
 )
 SEVEN = "\n".join(WATCHDOG.format(rank, 5) for rank in (0, 1, 2, 4, 5, 6, 7))
-ITS_MEMORY = (
-    "GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is free. Including non-PyTorch"
-    " memory, this process has 77.80 GiB memory in use."
-)
 KEY_ERROR = (
     '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/job/train.py", line 10, in'
     " step\n[rank3]:     raise KeyError(name)\n[rank3]: KeyError: 'labels'"

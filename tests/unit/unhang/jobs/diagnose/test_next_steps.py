@@ -95,14 +95,6 @@ def test_cause_that_is_sure_is_shown_with_what_to_do(tmp_path):
     assert " do: " in shown and "check: " not in shown and "if so: " not in shown
 
 
-RAISED = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    main()\n'
-LAUNCHER = (
-    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\nRoot"
-    " Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid:"
-    " 4100)\n  error_file: <N/A>\n"
-)
-
-
 def first_words(text):
     return [one.partition("\n")[0] for one in diagnose_text(text)["collect_next"]]
 
