@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from unhang.audit.rules.compiled_catalogue import _compile, _names, load_catalogue
-from unhang.audit.rules.kept_rules import CONDITIONS, keep_rules, kept_rules
+from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core import kept_files
 from unhang.core.catalogue.kept_yaml import read_yaml
-from unhang.core.catalogue.rule_files import own_folders, read_folders
+from unhang.core.catalogue.rule_files import own_folders
 from unhang.core.strict_yaml import load_yaml
 
 HOME = Path(__file__).resolve().parents[2]
@@ -81,12 +80,10 @@ def rules_of(top: Path) -> Path:
 
 
 def kept_of(top: Path) -> dict[str, Path]:
-    """yaml and rules -> the file that is kept of them."""
-    found = {
-        path.name.partition("-")[0]: path for path in sorted((top / ".cache" / "kept").iterdir())
-    }
-    assert set(found) == {"audit", "compiled"}, "the folder holds what is kept and nothing else"
-    return {"yaml": found["audit"], "rules": found["compiled"]}
+    """yaml -> the file that is kept of it."""
+    (found,) = (top / ".cache" / "kept").iterdir()
+    assert found.name.startswith("audit-"), "the folder holds what is kept and nothing else"
+    return {"yaml": found}
 
 
 def started(top: Path, **environment: str) -> subprocess.Popen:
@@ -115,41 +112,6 @@ def poison(
     content = data[head + kept_files.KEY_BYTES :].replace(old, new)
     assert content != data[head + kept_files.KEY_BYTES :]
     path.write_bytes(data[:head] + hashlib.sha256(content).digest() + content)
-
-
-def test_rules_that_are_kept_are_those_that_compiling_gives():
-    faults: list[str] = []
-    files = list(read_folders(own_folders(), faults))
-    compiled = _compile(files, faults)
-    assert compiled.faults == ()
-    keep_rules(files, compiled.rules)
-    kept = kept_rules(files, _names(files))
-    assert list(kept) == [rule.id for rule in compiled.rules]
-    assert len(kept) > 500
-    for rule in compiled.rules:
-        other = kept[rule.id]
-        for name in (
-            "row",
-            "scope",
-            "severity",
-            "decision_reads",
-            "text_reads",
-            "where_fields",
-            "reads_facts",
-        ):
-            assert getattr(rule, name) == getattr(other, name), f"{rule.id}: {name}"
-        assert list(rule.texts) == list(other.texts)
-        pairs = [(getattr(rule, name), getattr(other, name)) for name in CONDITIONS] + [
-            (rule.texts[name], other.texts[name]) for name in rule.texts
-        ]
-        for one, again in pairs:
-            assert (one is None) == (again is None), rule.id
-            if one is not None:
-                found, wanted = (
-                    [each.source, each.reads, each.uses, each.kind, each.tree()]
-                    for each in (again, one)
-                )
-                assert found == wanted, f"{rule.id}: {one.source}"
 
 
 def test_values_and_places_of_a_kept_file_are_those_of_the_file():
@@ -240,7 +202,7 @@ def test_other_code_takes_nothing_that_was_kept(checkout, name):
 
 def test_a_damaged_file_is_made_again(checkout):
     first = read(checkout)
-    for name in ("yaml", "rules"):
+    for name in ("yaml",):
         whole = kept_of(checkout)[name].read_bytes()
         for place in (
             0,
@@ -316,7 +278,7 @@ def test_an_installed_package_keeps_below_the_users_own_caches(checkout, tmp_pat
     (folder,) = (tmp_path / "caches" / "unhang").iterdir()
     assert folder.name.startswith("kept-")
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(folder.iterdir())) == 1
     assert not (checkout / ".cache").exists()
     (tmp_path / "no-folder").write_text("")
     assert read(checkout, XDG_CACHE_HOME=str(tmp_path / "no-folder")) == first
@@ -327,7 +289,7 @@ def test_starts_at_the_same_time_do_not_disturb_each_other(checkout):
     answers = [program.communicate()[0] for program in programs]
     assert [program.returncode for program in programs] == [0] * 4
     assert len(set(answers)) == 1
-    assert len(kept_of(checkout)) == 2
+    assert len(kept_of(checkout)) == 1
     assert json.dumps(read(checkout)) == answers[0].strip()
 
 
