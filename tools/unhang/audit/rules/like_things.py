@@ -208,7 +208,7 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
             cards = [card.name for card in getattr(sections.network, "rdma", None) or ()]
             chosen = str(len(names_chosen(str(one.value)[:4096], cards)))
             set_.setdefault(f"number of {CARDS}", {})[chosen] = None
-    by_severity: dict[str, list[str]] = {one: [] for one in SEVERITY.values}
+    by_severity: dict[str, list[str]] = {str(one): [] for one in SEVERITY.values}
     for name, values in sorted(set_.items()):
         severity = variables.get(name, {}).get("must_agree", "warning")
         by_severity[severity].append(f"{name}={' or '.join(sorted(values))}")

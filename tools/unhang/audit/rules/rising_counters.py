@@ -24,12 +24,13 @@ PACKETS = "port_rcv_packets"
 FEWEST_PACKETS = 1_000_000
 TOLD_APART = 100  # parts of a normal rate below this many are shown to nobody
 NAME = Shape("text", identity=True)
+CABLE = "clean or replace its transceiver and cable, then try another port of the switch"
 RISING = Shape(
     "object",
     {
         "counter": NAME, "name": NAME, "pci_address": NAME, "rise": NUMBER,
         "hours": NUMBER, "per_hour": NUMBER, "normal": NUMBER, "peers": NUMBER,
-        "severity": Shape("text", values=("error", "warning", "info")),
+        "severity": Shape("text", values=("error", "warning", "info")), "check": Shape("text"),
     },
 )  # fmt: skip
 """rise: in so many hours; normal: what healthy hardware counts in one hour, at most; peers: what
@@ -141,6 +142,7 @@ def _odd_ones(
                 "rise": rise, "hours": round(hours, 1), "per_hour": round(rates[place]),
                 "normal": normal if is_fast else round(usual / hours),
                 "peers": round(usual / hours),
+                "check": row.get("check", CABLE),
                 "severity": severity if is_fast or far[place] >= 2 else "info",
             }  # fmt: skip
             yield Fact(facts, RISING, one.path)
