@@ -48,6 +48,7 @@ counters, how often each may rise in an hour; unit: of numbers, "" where values 
 together: the names are of fields, and one that a node lacks differs; reads: the facts compared."""
 CARDS = "NCCL_IB_HCA"  # names differ by design, their number does not
 FILES = ("nccl_conf", "user_nccl_conf", "environment", "profile", "systemd", "slurm")
+READ_OF_SETTINGS = ["nccl.settings.*.value"]
 SETTINGS = frozenset(
     {("nccl", "settings", "*", name) for name in ("name", "value", "source")}
     | {("network", "rdma", "*", "name")}
@@ -208,15 +209,18 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
             cards = [card.name for card in getattr(sections.network, "rdma", None) or ()]
             chosen = str(len(names_chosen(str(one.value)[:4096], cards)))
             set_.setdefault(f"number of {CARDS}", {})[chosen] = None
-    by_severity: dict[str, list[str]] = {str(one): [] for one in SEVERITY.values}
-    for name, values in sorted(set_.items()):
-        severity = variables.get(name, {}).get("must_agree", "warning")
-        by_severity[severity].append(f"{name}={' or '.join(sorted(values))}")
-    return [
-        part_of({"things": "settings", "peers": severity, "check": "", "together": True},
-              severity, ", ".join(values) or NONE, reads=["nccl.settings.*.value"])
-        for severity, values in by_severity.items()
-    ]  # fmt: skip
+    alone = {
+        name: set_.pop(name, {NONE: None})
+        for name, row in variables.items()
+        if row.get("must_agree")
+    }
+    rest = ", ".join(f"{name}={' or '.join(sorted(own))}" for name, own in sorted(set_.items()))
+    found = [("warning", "others", rest or NONE)] + [
+        (variables[name]["must_agree"], name, f"{name}={' or '.join(sorted(own))}")
+        for name, own in alone.items()
+    ]
+    row = {"things": "settings", "check": "", "together": True}
+    return [part_of({**row, "peers": one[0]}, *one[1:], reads=READ_OF_SETTINGS) for one in found]
 
 
 def part_of(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:
