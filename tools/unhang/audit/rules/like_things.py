@@ -209,14 +209,12 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
             cards = [card.name for card in getattr(sections.network, "rdma", None) or ()]
             chosen = str(len(names_chosen(str(one.value)[:4096], cards)))
             set_.setdefault(f"number of {CARDS}", {})[chosen] = None
-    alone = {
-        name: set_.pop(name, {NONE: None})
-        for name, row in variables.items()
-        if row.get("must_agree")
-    }
+    severities = {name: row.get("must_agree") for name, row in variables.items()}
+    severities[f"number of {CARDS}"] = "warning"
+    alone = {name: set_.pop(name, {NONE: None}) for name, one in severities.items() if one}
     rest = ", ".join(f"{name}={' or '.join(sorted(own))}" for name, own in sorted(set_.items()))
     found = [("warning", "others", rest or NONE)] + [
-        (variables[name]["must_agree"], name, f"{name}={' or '.join(sorted(own))}")
+        (severities[name], name, f"{name}={' or '.join(sorted(own))}")
         for name, own in alone.items()
     ]
     row = {"things": "settings", "check": "", "together": True}
