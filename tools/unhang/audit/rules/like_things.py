@@ -48,7 +48,6 @@ counters, how often each may rise in an hour; unit: of numbers, "" where values 
 together: the names are of fields, and one that a node lacks differs; reads: the facts compared."""
 CARDS = "NCCL_IB_HCA"  # names differ by design, their number does not
 FILES = ("nccl_conf", "user_nccl_conf", "environment", "profile", "systemd", "slurm")
-READ_OF_SETTINGS = ["nccl.settings.*.value"]
 SETTINGS = frozenset(
     {("nccl", "settings", "*", name) for name in ("name", "value", "source")}
     | {("network", "rdma", "*", "name")}
@@ -197,7 +196,7 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
     variables = tables["nccl_variables"]
     rows = getattr(sections.nccl, "settings", None)
     if rows is None:
-        return [why_null("nccl.settings")] if sections.nccl is not None else []
+        return [why_null("nccl.settings")]
     set_: dict[str, dict[str, None]] = {}
     for one in rows:
         known = variables.get(one.name, {})
@@ -218,7 +217,10 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
         for name, own in alone.items()
     ]
     row = {"things": "settings", "check": "", "together": True}
-    return [part_of({**row, "peers": one[0]}, *one[1:], reads=READ_OF_SETTINGS) for one in found]
+    return [
+        part_of({**row, "peers": one[0]}, *one[1:], reads=["nccl.settings.*.value"])
+        for one in found
+    ]
 
 
 def part_of(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:

@@ -335,8 +335,7 @@ def _check_fields(row: Mapping[str, Any]) -> None:
     if "within" in row and (row["scope"] != "group" or "for_each" in row):
         raise RuleError("within", "belongs to scope group, to a rule without for_each")
     if row.get("for_each", PARTS[0]) not in PARTS:
-        only = " and ".join(map(repr, PARTS))
-        raise RuleError("for_each", f"belongs to scope node; other scopes have only {only}")
+        raise RuleError("for_each", f"belongs to scope node; other scopes have only {PARTS}")
 
 
 def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
