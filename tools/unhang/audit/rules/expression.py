@@ -99,7 +99,7 @@ def compile_template(source: str, names: Mapping[str, Kind]) -> Expression:
     _check_size(source)
     if "{" not in source:  # half of all texts, which need no parser
         made = Kind(TEXT), lambda world: source
-        nothing: frozenset[Any] = frozenset()
+        nothing: Any = frozenset()
         return Expression(source, nothing, nothing, lambda: made, lambda: parsed_template(source))
     tree = parsed_template(source)
     return _compiled(source, names, lambda compiler: compiler.template(tree), tree)
