@@ -10,9 +10,12 @@ from pathlib import Path
 import faulty_fleet
 import judge_cases
 import pytest
+from changed_nodes import catalogue, view
 
 from unhang.audit.judge.drift_advice import _advice
+from unhang.audit.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
 from unhang.audit.triage.run_judging import judge_folder
+from unhang.core.run.documents import to_fragment
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "tools" / "unhang" / "audit" / "catalogue"
 NEXT = "6.8.0-155-generic"
@@ -208,3 +211,46 @@ def test_a_container_gets_no_advice_for_the_kernel_of_its_host(tmp_path):
     host = {"boot-parameter-against-norm", "nouveau-not-forbidden"}
     assert host <= rules[False]
     assert not host & rules[True]
+
+
+@pytest.mark.parametrize(
+    ("mode", "now", "command"),
+    [
+        ("ecc", True, "nvidia-smi -i 5 -e 1,"),
+        ("ecc", False, "nvidia-smi -i 5 -e 0,"),
+        ("mig", False, "nvidia-smi -i 5 -mig 0,"),
+    ],
+)
+def test_a_change_that_nobody_ordered_is_taken_back_before_it_is_carried_out(
+    tmp_path, mode, now, command
+):
+    def pending(sections):
+        for one in sections["gpus"]["devices"]:
+            one[mode].update(enabled=now, pending=now)
+        sections["gpus"]["devices"][5][mode]["pending"] = not now
+
+    (advice,) = (text for rule, text in advice_of(tmp_path, pending).items() if "pending" in rule)
+    assert advice.index(command) < advice.index("drain the node and reset")
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("0x1 (GPU Reset Required)", "drain the node, then reset the GPU"),
+        ("0x2 (Node Reboot Required)", "drain the node, then reboot it"),
+        ("0x3 (Drain P2P)", "end all jobs that use peer-to-peer"),
+        ("0x4 (Drain and Reset)", "let the jobs of this GPU end, then reset it"),
+        ("0x7 (Something New)", "the action that the line names"),
+    ],
+)
+def test_xid_154_asks_for_what_its_own_line_says(tmp_path, action, words):
+    line = (
+        f"NVRM: Xid (PCI:0000:0a:00): 154, GPU recovery action changed from 0x0 (None) to {action}"
+    )
+    rule = next(one for one in catalogue().rules if one.id == "xid-154-asks-for-recovery")
+    event = {"kind": "xid", "code": 154, "count": 1, "pci_address": "0000:0a:00.0", "line": line}
+    fragment = to_fragment({"faults": {"events": [event]}})
+    world = node_world(NodeView("gpu1", (), {}, "ok", "", "", fragment), view())
+    (judged,) = judge_rule(rule, world)
+    items = {one.path: one for one in world.items(rule.for_each.evaluate(world))}
+    assert words in finding_texts(rule, world, judged, items)["remedy.person"]

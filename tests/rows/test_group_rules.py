@@ -4,6 +4,7 @@ no side is blamed without a majority."""
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.examples import catalogue_view, judge_fragments
@@ -13,31 +14,27 @@ from unhang.core.schemas.shapes import fact_shapes
 CATALOGUE = load_catalogue()
 GROUP = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "group"}
 VIEW = catalogue_view(CATALOGUE.tables, tuple(GROUP))
-NOT_COMPARED = {
-    "kernel.modules.*.version": (
-        "modules of the driver follow driver.loaded.version; those of the network stack are"
-        " compared by their packages"
-    ),
-    "kernel.installed.*.release": (
-        "old kernels stay on some nodes longer; what boots next is compared"
-    ),
-    "kernel.installed.*.nvidia_module": "kernel-next-boot-without-driver looks at each node",
-    "driver.cuda_version": "part of driver.loaded.version",
-    "driver.userspace.libcuda.version": "driver-library-mismatch compares it with the driver",
-    "driver.userspace.libnvidia_ml.version": "driver-library-mismatch compares it with the driver",
-    "driver.on_disk.version": "driver-next-load-differs compares it with the driver",
-    "fabric_manager.version": "the fabric manager's rules compare it with the driver",
-    "driver.on_disk.kernel": "kernel.release and kernel.boot.default_release are compared",
-    "driver.gsp_firmware.version": "part of driver.loaded.version",
-    "driver.packages.*.version": "what the packages carry is compared",
-    "cuda.build_tools.gcc.version": "comes with the C++ compiler, which is compared",
-    "cuda.build_tools.make.version": "no fault is known that hangs on it",
-    "cuda.build_tools.ninja.version": "no fault is known that hangs on it",
-    "gpus.devices.*.compute_capability": "part of the model",
-    "gpus.devices.*.gsp_version": "part of driver.loaded.version",
-    "packages.pending.*.installed": "upgrades that wait, of each node",
-    "packages.pending.*.candidate": "upgrades that wait, of each node",
-}
+NOT_COMPARED = yaml.safe_load("""
+kernel.modules.*.version: modules of the driver follow driver.loaded.version; those of the network
+  stack are compared by their packages
+kernel.installed.*.release: old kernels stay on some nodes longer; what boots next is compared
+kernel.installed.*.nvidia_module: kernel-next-boot-without-driver looks at each node
+driver.cuda_version: part of driver.loaded.version
+driver.userspace.libcuda.version: driver-library-mismatch compares it with the driver
+driver.userspace.libnvidia_ml.version: driver-library-mismatch compares it with the driver
+driver.on_disk.version: driver-next-load-differs compares it with the driver
+fabric_manager.version: the fabric manager's rules compare it with the driver
+driver.on_disk.kernel: kernel.release and kernel.boot.default_release are compared
+driver.gsp_firmware.version: part of driver.loaded.version
+driver.packages.*.version: what the packages carry is compared
+cuda.build_tools.gcc.version: comes with the C++ compiler, which is compared
+cuda.build_tools.make.version: no fault is known that hangs on it
+cuda.build_tools.ninja.version: no fault is known that hangs on it
+gpus.devices.*.compute_capability: part of the model
+gpus.devices.*.gsp_version: part of driver.loaded.version
+packages.pending.*.installed: upgrades that wait, of each node
+packages.pending.*.candidate: upgrades that wait, of each node
+""")
 
 
 def versioned(shape, path):

@@ -118,6 +118,23 @@ def test_a_rule_of_counters_that_were_worked_out_needs_its_proof_too():
     assert "reads a counter" in proof_fault(dataclasses.replace(rule, row=row))
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("rnr_nak_retry_err", "no fault of the cable"),
+        ("symbol_error", "clean or replace its transceiver"),
+        ("port_xmit_wait", "slow receiver"),
+    ],
+)
+def test_a_slow_receiver_is_no_dirty_cable(tmp_path, kind, words):
+    document = node({kind: 1 << 30})
+    folder = Fleet(tmp_path).run({"gpu1": document["sections"]})
+    judge_folder(folder, [], None, "2026-11-25")
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    (found,) = (one for one in findings if (one["rule"], one["verdict"]) == (RULE, "fail"))
+    assert words in found["remedy"]["person"] and "mlx5_3" in found["remedy"]["person"]
+
+
 GROUP = "unlike-the-others-of-its-group"
 
 

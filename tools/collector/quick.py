@@ -290,7 +290,7 @@ def shape_of(shape: Shape | None) -> dict[str, Any] | None:
 
 # tables behind the lists that are worked out of the facts
 TABLES_OF = {
-    "unlike": ("like_things", "gpu_models"),
+    "unlike": ("like_things", "like_units", "gpu_models"),
     "rising": ("counter_rates",),
     "faulty": GPU_TABLES,
 }

@@ -33,7 +33,6 @@ from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal
 from unhang.audit.commands.filters import Filters, add_filters, asked_filter, typed
 from unhang.audit.commands.report_ticket import keep_ticket
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import (
     add_examples,
     add_flag,
@@ -53,6 +52,7 @@ from unhang.core.run.findings import read_findings
 from unhang.core.run.own_runs import is_own, own_inventories, own_options
 from unhang.core.run.run_folder import read_run
 from unhang.core.run.run_input import read_nodes, read_run_input
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, visible

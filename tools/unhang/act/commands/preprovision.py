@@ -27,7 +27,6 @@ from unhang.core import project
 from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import (
-    as_typed,
     ended_early,
     inventories_of,
     limit_arguments,
@@ -47,6 +46,7 @@ from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
 from unhang.core.nodeset import expand_limit
 from unhang.core.run.own_runs import mark_as_own
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import public_key
 from unhang.core.terminal import terminal_shape

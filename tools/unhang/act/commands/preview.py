@@ -23,7 +23,7 @@ from unhang.act.rollout.reasons import joined
 from unhang.core import project
 from unhang.core.ansible import ansible_env
 from unhang.core.ansible.play_process import Played
-from unhang.core.ansible.playbook_command import as_typed, play_into
+from unhang.core.ansible.playbook_command import play_into
 from unhang.core.ansible.preview_events import PREVIEW_ENV
 from unhang.core.ansible.run_files import NOT_LATEST_ENV
 from unhang.core.commands.deliver import deliver
@@ -31,6 +31,7 @@ from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.run import run_folder
 from unhang.core.run.own_runs import own_inventories
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, counted, visible

@@ -32,7 +32,6 @@ from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.ansible.controllers import is_known_to_be_over
 from unhang.core.ansible.play_process import Played, stopped_once
 from unhang.core.ansible.playbook_command import (
-    as_typed,
     inventories_of,
     limit_arguments,
     play_into,
@@ -53,6 +52,7 @@ from unhang.core.json_text import render_json
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run import run_folder
 from unhang.core.run.own_runs import is_own, own_inventories
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, data_for_ansible, visible
 

@@ -17,7 +17,6 @@ from unhang.audit.commands.judging_options import (
 from unhang.audit.commands.run_news import report_run
 from unhang.audit.ways.run_deadline import DEADLINE_S
 from unhang.core import project
-from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import (
     add_examples,
     add_inventory,
@@ -31,6 +30,7 @@ from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
 from unhang.core.run.handed_over import HandedOver
+from unhang.core.run.typed_folders import as_typed
 
 LONGEST_DEADLINE_S = 366 * 86400.0
 

@@ -32,7 +32,6 @@ from unhang.core.ansible.old_python import read_collector
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import (
     GO_ON,
-    as_typed,
     ask_the_rest,
     ended_early,
     inventories_of,
@@ -48,6 +47,7 @@ from unhang.core.run import run_folder
 from unhang.core.run.documents import READ
 from unhang.core.run.own_runs import is_own, mark_as_own, own_inventories, own_options
 from unhang.core.run.run_input import read_run_input
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.text import counted
 
 WAYS = ("auto", "ansible", "clush", "slurm", "files")

@@ -15,7 +15,6 @@ from unhang.audit.commands.node_documents import is_document, run_of_documents
 from unhang.audit.commands.run_output import check_page, page_of, show
 from unhang.audit.rules.values import printable
 from unhang.audit.triage.run_judging import SHOWN_FAULTS, judge_folder
-from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import (
     add_examples,
     add_value,
@@ -27,6 +26,7 @@ from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.findings import read_findings
 from unhang.core.run.handed_over import HandedOver
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.text import counted
 
 EXAMPLES = """\

@@ -17,13 +17,13 @@ from unhang.audit.report.ticket import (
     ticket_blocks,
     ticket_findings,
 )
-from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.actions import option
 from unhang.core.run.run_input import node_paths
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.signing import ANOTHER_KEY, GOOD, MOST_KEY_BYTES, TAMPERED, sign, signer
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded

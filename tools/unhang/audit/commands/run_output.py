@@ -19,7 +19,6 @@ from unhang.audit.report.run import read_run
 from unhang.audit.report.screen import render_screen
 from unhang.audit.report.table import render_table
 from unhang.core import project
-from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import (
     add_format_option,
     add_quiet,
@@ -36,6 +35,7 @@ from unhang.core.run.actions import Setting, command, needs_list
 from unhang.core.run.findings import read_findings
 from unhang.core.run.handed_over import HandedOver
 from unhang.core.run.own_runs import is_own, own_options
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
 

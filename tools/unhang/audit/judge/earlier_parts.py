@@ -84,7 +84,8 @@ class _File(msgspec.Struct, frozen=True):
 class EarlierParts:
     """The parts of the nodes of one run, while it is judged."""
 
-    def __init__(self, run: RunInput):
+    def __init__(self, run: RunInput, tables: Mapping[str, Any]):
+        self._tables = tables
         self._run, self._id, self._started = (
             run.folder,
             str(run.document["id"]),
@@ -99,7 +100,9 @@ class EarlierParts:
         """Sets node.earlier of a node's facts, whatever the node itself gave there."""
         node = sections.node if sections is not None else None
         before = self._before(host)
-        now = _parts_of(sections, self._id, self._started) if node is not None else None
+        now = (
+            _parts_of(sections, self._id, self._started, self._tables) if node is not None else None
+        )
         if now is None or before is None or before.machine_id != now.machine_id:
             kept = _Kept(before if now is None else None, now or before)
         else:
@@ -205,7 +208,7 @@ def _is_old(at: str, now: str) -> bool:
 _KINDS = ("gpus", "nics", "ports", "nvswitches", "disks", "members")
 
 
-def _parts_of(sections: Any, run: str, at: str) -> Machine | None:
+def _parts_of(sections: Any, run: str, at: str, tables: Mapping[str, Any]) -> Machine | None:
     """None for a node without a machine id, and in a container, which sees what it was given."""
     node, gpus, network = sections.node, sections.gpus, sections.network
     if not node.machine_id or (
@@ -256,7 +259,7 @@ def _parts_of(sections: Any, run: str, at: str) -> Machine | None:
         parts(switches, []),
         parts(None if disks is None else len(disks), [one.name for one in disks or () if one.name]),
         parts(None if members is None else len(members), members or []),
-        _counted(sections),
+        _counted(sections, tables),
     )
 
 
@@ -264,11 +267,11 @@ def _bonds(network: Any) -> set[str]:
     return {one.name for one in network.interfaces if one.kind == "bond"}
 
 
-def _counted(sections: Any) -> Counted | None:
+def _counted(sections: Any, tables: Mapping[str, Any]) -> Counted | None:
     node = sections.node
     if not node.boot_id or node.uptime_s is None:
         return None
-    risen = {one.name[:256]: one.value for one in counters_of(sections) if one.value > 0}
+    risen = {one.name[:256]: one.value for one in counters_of(sections, tables) if one.value > 0}
     return Counted(node.boot_id[:256], node.uptime_s, dict(list(risen.items())[:MOST_COUNTERS]))
 
 

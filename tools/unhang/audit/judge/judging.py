@@ -168,7 +168,7 @@ def judge_run(
     # collection slow
     gc.disable()
     try:
-        parts = EarlierParts(run)
+        parts = EarlierParts(run, view.tables)
         for document in read_nodes(run):
             parts.add(document.host, document.sections)
             _judge_node(state, document)

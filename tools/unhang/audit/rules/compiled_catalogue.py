@@ -11,7 +11,6 @@ from typing import Any
 
 from unhang.audit.rules.example_nodes import example_node
 from unhang.audit.rules.expression import Kind
-from unhang.audit.rules.kept_rules import keep_rules, kept_rules
 from unhang.audit.rules.rules import Rule, RuleError, compile_rule, node_names
 from unhang.core.catalogue.reading import CatalogueFile, collect_tables
 from unhang.core.catalogue.rule_files import check_ids, own_folders, read_folders
@@ -55,15 +54,7 @@ def _read_own(folders: tuple[Path, ...]) -> tuple[tuple[CatalogueFile, ...], tup
 @lru_cache(maxsize=1)
 def _load_own(folders: tuple[Path, ...]) -> Catalogue:
     files, faults = _read_own(folders)
-    ready = {} if faults else kept_rules(files, _names(files))
-    found = _compile(list(files), list(faults), ready)
-    if not (ready or found.faults):
-        keep_rules(files, found.rules)
-    return found
-
-
-def _names(files: Iterable[CatalogueFile]) -> dict[str, Kind]:
-    return node_names(collect_tables(files, [], check_version)[0])
+    return _compile(list(files), list(faults))
 
 
 def _load_with_own(own: tuple[Path, ...], folders: tuple[Path, ...]) -> Catalogue:

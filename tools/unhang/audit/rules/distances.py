@@ -15,9 +15,7 @@ def median(values: Sequence[float]) -> float:
     return (sorted(values)[low] + sorted(values)[high]) / 2
 
 
-def distances(
-    values: Sequence[float], least: float, share: float = 0, worse: str = "any"
-) -> list[float]:
+def distances(values: Sequence[float], least: float, share: float, worse: str) -> list[float]:
     """How often each value is as far from the median as the like may be, 0.0 for one that is no
     farther. They may be least, share of the median, or WIDTHS; more than a quarter that are farther
     are no odd ones. worse: higher, lower or any."""

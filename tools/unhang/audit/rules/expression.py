@@ -8,7 +8,7 @@ is counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import jinja2
@@ -18,6 +18,7 @@ from jinja2.parser import Parser
 from unhang.audit.rules.checks import Compiler
 from unhang.audit.rules.syntax import WHOLE, ExpressionError, Kind, Path, Run, list_of
 from unhang.audit.rules.values import RuleStopped, Undecided, Unknown, World, printable
+from unhang.core.schemas.shapes import TEXT
 
 LONGEST_SOURCE = 4000
 DEEPEST = 60
@@ -76,6 +77,7 @@ def compile_expression(source: str | bool, names: Mapping[str, Kind]) -> Express
     return _compiled(text, names, lambda compiler: compiler.visit(tree), tree)
 
 
+@cache
 def parsed(text: str) -> nodes.Expr:
     """The syntax tree of one expression. Raises ExpressionError."""
     try:
@@ -95,6 +97,10 @@ def parsed(text: str) -> nodes.Expr:
 def compile_template(source: str, names: Mapping[str, Kind]) -> Expression:
     """Text that quotes values in {{ }}. Raises ExpressionError."""
     _check_size(source)
+    if "{" not in source:  # half of all texts, which need no parser
+        made = Kind(TEXT), lambda world: source
+        nothing: Any = frozenset()
+        return Expression(source, nothing, nothing, lambda: made, lambda: parsed_template(source))
     tree = parsed_template(source)
     return _compiled(source, names, lambda compiler: compiler.template(tree), tree)
 

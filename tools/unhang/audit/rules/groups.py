@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,10 +81,17 @@ def _without_gaps(
 
 
 def _shared(rows: Sequence[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
-    """The values whose first word another value has, too."""
-    first = [str(value).partition(" ")[0] for value, _ in rows]
-    times = Counter(first)
-    return [row for row, word in zip(rows, first, strict=True) if times[word] > 1]
+    """The values with the words that values with another last word have, too."""
+    read = [(*str(value).rpartition(" ")[::2], hosts) for value, hosts in rows]
+    owners: dict[str, set[str]] = {}
+    for names, owner, _ in read:
+        for name in names.split():
+            owners.setdefault(name, set()).add(owner)
+    found = [
+        (" ".join(name for name in names.split() if len(owners[name]) > 1), owner, hosts)
+        for names, owner, hosts in read
+    ]
+    return [(f"{names} {owner}", hosts) for names, owner, hosts in found if names]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from unhang.audit.rules import rising_counters
 from unhang.audit.rules.distances import distances, median
 from unhang.audit.rules.functions import names_chosen
 from unhang.audit.rules.values import Fact, Unknown
@@ -53,7 +52,6 @@ SETTINGS = frozenset(
     {("nccl", "settings", "*", name) for name in ("name", "value", "source")}
     | {("network", "rdma", "*", "name")}
 )
-AN_HOUR, HOUR = "an hour", "hour"  # the field of counters, and their unit
 
 Path = tuple[str, ...]
 
@@ -92,7 +90,7 @@ class Thing:
 def reads_of(tables: Mapping[str, Any], column: str) -> frozenset[Path]:
     """The paths of all facts that the rows look at that have this column, `within` or `peers`."""
     rows = tables.get(TABLE, {}).values()
-    return frozenset(path for row in rows if row.get(column) for path in _reads(row, tables))
+    return frozenset(path for row in rows if row.get(column) for path in reads_of_row(row, tables))
 
 
 def fields_of(row: Mapping[str, Any], tables: Mapping[str, Any]) -> list[str]:
@@ -123,9 +121,7 @@ def unit_of(field: str, row: Mapping[str, Any], tables: Mapping[str, Any]) -> st
     return unit if unit in tables[UNITS] else "number"
 
 
-def _reads(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[Path]:
-    if row["counters"]:
-        yield from rising_counters.READS
+def reads_of_row(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[Path]:
     outer = tuple(row["list"].split("."))
     inner = (*outer, "*") if _shape_at(outer).item is not None else outer
     yield outer
@@ -158,7 +154,7 @@ def unlike(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]
     found: list[Any] = []
     for row in tables.get(TABLE, {}).values():
         if row["within"]:
-            things, missing = _things(sections, row, tables, why_null)
+            things, missing = things_of(sections, row, tables, why_null)
             found += missing
             for field in fields_of(row, tables):
                 for alike in _sorts(things or [], row["like"], tables):
@@ -170,12 +166,9 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     """What a node has in the fields that its group shares, as Fact of the shape PART."""
     found: list[Any] = []
     for row in tables.get(TABLE, {}).values():
-        if not row.get("peers"):
+        if not row.get("peers") or row["counters"]:
             continue
-        if row["counters"]:
-            found += _counted_part(sections, row, tables, why_null)
-            continue
-        things, missing = _things(sections, row, tables, why_null)
+        things, missing = things_of(sections, row, tables, why_null)
         found += missing
         if missing or things is None:
             continue
@@ -189,11 +182,12 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
             field = row["things"] if row["together"] else names[0]
             unit = unit_of(field, row, tables)
             reads = [
-                ".".join(path) for path in _reads({**row, "like": names, "fields": []}, tables)
+                ".".join(path)
+                for path in reads_of_row({**row, "like": names, "fields": []}, tables)
             ]
             if values or not unit:
                 value = ", ".join(values) or NONE
-                found.append(_part(row, field, value, unit=unit, reads=reads))
+                found.append(part_of(row, field, value, unit=unit, reads=reads))
     return found
 
 
@@ -202,7 +196,7 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
     variables = tables["nccl_variables"]
     rows = getattr(sections.nccl, "settings", None)
     if rows is None:
-        return [why_null("nccl.settings")] if sections.nccl is not None else []
+        return [why_null("nccl.settings")]
     set_: dict[str, dict[str, None]] = {}
     for one in rows:
         known = variables.get(one.name, {})
@@ -214,36 +208,27 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
             cards = [card.name for card in getattr(sections.network, "rdma", None) or ()]
             chosen = str(len(names_chosen(str(one.value)[:4096], cards)))
             set_.setdefault(f"number of {CARDS}", {})[chosen] = None
-    by_severity: dict[str, list[str]] = {one: [] for one in SEVERITY.values}
-    for name, values in sorted(set_.items()):
-        severity = variables.get(name, {}).get("must_agree", "warning")
-        by_severity[severity].append(f"{name}={' or '.join(sorted(values))}")
+    severities = {name: row.get("must_agree") for name, row in variables.items()}
+    severities[f"number of {CARDS}"] = "warning"
+    alone = {name: set_.pop(name, {NONE: None}) for name, one in severities.items() if one}
+    rest = ", ".join(f"{name}={' or '.join(sorted(own))}" for name, own in sorted(set_.items()))
+    found = [("warning", "others", rest or NONE)] + [
+        (severities[name], name, f"{name}={' or '.join(sorted(own))}")
+        for name, own in alone.items()
+    ]
+    row = {"things": "settings", "check": "", "together": True}
     return [
-        _part({"things": "settings", "peers": severity, "check": "", "together": True},
-              severity, ", ".join(values) or NONE, reads=["nccl.settings.*.value"])
-        for severity, values in by_severity.items()
-    ]  # fmt: skip
+        part_of({**row, "peers": one[0]}, *one[1:], reads=["nccl.settings.*.value"])
+        for one in found
+    ]
 
 
-def _part(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:
+def part_of(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:
     part = {
         "things": row["things"], "field": field, "value": value, "severity": row["peers"],
         "check": row["check"], "normal": {}, "unit": "", "together": row["together"], "reads": [],
     }  # fmt: skip
     return Fact({**part, **more}, PART, f"{row['things']}: {field}")
-
-
-def _counted_part(
-    sections: Any, row: Mapping[str, Any], tables: Mapping[str, Any], why_null: Any
-) -> list[Any]:
-    """What a node's counters rose by in an hour, as one part; none without such counters."""
-    table = tables.get(rising_counters.TABLE, {})
-    normal = {one: table[one]["steady_per_hour"] for one in row["counters"] if one in table}
-    rose = rising_counters.hourly(sections, normal, why_null)
-    if not isinstance(rose, dict):
-        return [] if rose is None else [rose]
-    value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items())) or NONE
-    return [_part(row, AN_HOUR, value, normal=normal, unit=HOUR)]
 
 
 def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
@@ -257,7 +242,7 @@ def _named_values(
     things: list[Thing], row: Mapping[str, Any], field: str, tables: Mapping[str, Any],
     why_null: Any,
 ) -> list[str]:  # fmt: skip
-    names = [_name(one, row, tables) for one in things]
+    names = [name_of(one, row, tables) for one in things]
     if field == COUNT:
         return [f"{number} x {name}" for name, number in Counter(names).items()]
     found: list[str] = []
@@ -283,7 +268,7 @@ def _text(value: Any) -> str:
     return _WORDS.get(text, text).replace(", ", ",").replace("=", ":")
 
 
-def _things(
+def things_of(
     sections: Any, row: Mapping[str, Any], tables: Mapping[str, Any], why_null: Any
 ) -> tuple[list[Thing] | None, list[Unknown]]:
     """The things of a row, None without their section; an Unknown for what was not read of a list,
@@ -347,7 +332,7 @@ def _odd_ones(
         thing, value, path = known[place]
         facts = {
             "things": row["things"], "field": field, "value": value, "usual": usual,
-            "name": _name(thing, row, tables),
+            "name": name_of(thing, row, tables),
             "pci_address": thing.given("pci_address", tables).value,
             "others": len(known) - len(odd), "severity": severity, "check": row["check"],
         }  # fmt: skip
@@ -382,10 +367,12 @@ def weight_of(times: float, severity: str) -> str:
     return severity if times >= 2 else "info"
 
 
-def _name(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
+def name_of(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
     """mlx5_3; GPU 3 where only its number names it."""
     slot = thing.given(row["slot"], tables).value if row["slot"] else ""
-    return slot if isinstance(slot, str) else f"{row['things'].partition(chr(39))[0]} {slot}"
+    name = slot if isinstance(slot, str) else f"{row['things'].partition(chr(39))[0]} {slot}"
+    port, link = (getattr(thing.holders[0][0], one, None) for one in ("port", "link"))
+    return name + (f"/{port}" if (port or 1) > 1 else "" if link is None else f" link {link}")
 
 
 def _usual(values: list[Any], row: Mapping[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from unhang.audit.rules.faulty_gpus import faulty
 from unhang.audit.rules.like_things import parts, settings, unlike
-from unhang.audit.rules.rising_counters import rising
+from unhang.audit.rules.rising_counters import counted_parts, rising
 from unhang.audit.rules.rules import SEVERITIES, Rule, undecided_severity
 from unhang.audit.rules.unreadable import unreadable, without_silent_parts
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
@@ -109,7 +109,12 @@ class _Roots(dict):  # not dict[str, Any]: the quick check runs it on Python 3.8
         return value
 
 
-_WORKED_OUT = {"unlike": unlike, "parts": parts, "settings": settings, "rising": rising}
+_WORKED_OUT = {
+    "unlike": unlike,
+    "parts": lambda *given: [*parts(*given), *counted_parts(*given)],
+    "settings": settings,
+    "rising": rising,
+}
 
 
 def why_null(sections: Any, path: str) -> Unknown:

@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from unhang.audit.rules import like_things
 from unhang.audit.rules.distances import distances, median
-from unhang.audit.rules.values import Fact
+from unhang.audit.rules.like_things import PART, Path, name_of, reads_of_row, things_of
+from unhang.audit.rules.values import Fact, Unknown
 from unhang.core.schemas.shapes import NUMBER, Shape
 
 TABLE = "counter_rates"
+AN_HOUR, HOUR = "an hour", "hour"  # the field of counters, and their unit
 LEAST_LOOK_S = 600.0  # between two runs; a shorter time tells little
 LEAST_UPTIME_S = 3600.0  # what a boot and its first links count is no rate
 FEWEST = 1000  # an hour; fewer accuse nobody without a known normal rate
@@ -21,28 +24,20 @@ PACKETS = "port_rcv_packets"
 FEWEST_PACKETS = 1_000_000
 TOLD_APART = 100  # parts of a normal rate below this many are shown to nobody
 NAME = Shape("text", identity=True)
+CABLE = "clean or replace its transceiver and cable, then try another port of the switch"
 RISING = Shape(
     "object",
     {
         "counter": NAME, "name": NAME, "pci_address": NAME, "rise": NUMBER,
         "hours": NUMBER, "per_hour": NUMBER, "normal": NUMBER, "peers": NUMBER,
-        "severity": Shape("text", values=("error", "warning", "info")),
+        "severity": Shape("text", values=("error", "warning", "info")), "check": Shape("text"),
     },
 )  # fmt: skip
 """rise: in so many hours; normal: what healthy hardware counts in one hour, at most; peers: what
 its neighbours count in an hour, the median; severity: of so many an hour."""
-READS = frozenset(
-    tuple(path.split("."))
-    for path in (
-        "node.uptime_s", "node.earlier.uptime_s", "node.earlier.counters",
-        "network.rdma.*.name", "network.rdma.*.pci_address", "network.rdma.*.driver",
-        "network.rdma.*.ports.*.port", "network.rdma.*.ports.*.state",
-        "network.rdma.*.ports.*.counters.**",
-        "interconnect.links.*.gpu", "interconnect.links.*.link", "interconnect.links.*.active",
-        "interconnect.links.*.errors.replay", "interconnect.links.*.errors.crc",
-        "gpus.devices.*.index", "gpus.devices.*.pci_address", "gpus.devices.*.pcie.replays",
-    )
-)  # fmt: skip
+TIMES = frozenset(
+    ("node", *path) for path in (("uptime_s",), ("earlier", "uptime_s"), ("earlier", "counters"))
+)
 
 
 class Counter(NamedTuple):
@@ -61,65 +56,48 @@ class Counter(NamedTuple):
         return f"{self.device} {self.kind}"
 
 
-def counters_of(sections: Any, lacking: list[str] | None = None) -> Iterator[Counter]:
-    """The error counters that were read. lacking: takes the paths of facts without a value."""
-    lacking = [] if lacking is None else lacking
-    yield from _of_ports(getattr(sections, "network", None), lacking)
-    yield from _of_gpus(getattr(sections, "gpus", None), lacking)
-    yield from _of_links(getattr(sections, "interconnect", None), lacking)
+def reads_of(tables: Mapping[str, Any]) -> frozenset[Path]:
+    """The facts that decide how fast counters rise."""
+    rows = tables.get(like_things.TABLE, {}).values()
+    named = ({**row, "fields": [one.partition("=")[0] for one in row["rates"]]} for row in rows)
+    return TIMES.union(*(reads_of_row(row, tables) for row in named if row["fields"]))
 
 
-def _of_ports(network: Any, lacking: list[str]) -> Iterator[Counter]:
-    if network is not None and network.rdma is None:
-        lacking.append("network.rdma")
-    for place, card in enumerate((network.rdma if network is not None else None) or ()):
-        for number, port in enumerate(card.ports or ()):
-            path = f"network.rdma[{place}].ports[{number}]"
-            lacking += [
-                f"{path}.{name}" for name in ("state", "counters") if getattr(port, name) is None
-            ]
-            device = card.name if port.port == 1 else f"{card.name}/{port.port}"
-            for kind, value in (port.counters or {}).items() if port.state == "active" else ():
-                at = f"{path}.counters.{kind}"
-                if value is None:
-                    lacking.append(at)
-                else:
-                    yield Counter(kind, device, str(card.driver), card.pci_address, at, value)
+def counters_of(sections: Any, tables: Mapping[str, Any], why_null: Any = None) -> Iterator[Any]:
+    """The counters of like things, as `rates` of like_things names them; with why_null an Unknown
+    for each that was not read."""
+    for row in tables.get(like_things.TABLE, {}).values():
+        things, missing = (
+            things_of(sections, row, tables, why_null or _nothing) if row["rates"] else (None, [])
+        )
+        yield from missing if why_null else ()
+        for thing in things or ():
+            sort = repr([row["things"], *(thing.given(name, tables).value for name in row["like"])])
+            for rate in row["rates"]:
+                field, _, kind = rate.partition("=")
+                counts, path = thing.given(field, tables)
+                many = isinstance(counts, dict)
+                for name, count in counts.items() if many else [(kind, counts)]:
+                    at = f"{path}.{name}" if many else path
+                    if count is not None:
+                        device = name_of(thing, row, tables)
+                        address = thing.given("pci_address", tables).value
+                        yield Counter(name, device, sort, address, at, count)
+                    elif why_null and why_null(at).kind == "unread":
+                        yield why_null(at)
 
 
-def _of_gpus(gpus: Any, lacking: list[str]) -> Iterator[Counter]:
-    if gpus is not None and gpus.devices is None:
-        lacking.append("gpus.devices")
-    for place, gpu in enumerate((gpus.devices if gpus is not None else None) or ()):
-        at = f"gpus.devices[{place}].pcie.replays"
-        replays = gpu.pcie.replays if gpu.pcie is not None else None
-        if replays is None:
-            lacking.append(at)
-        else:
-            name = f"GPU {gpu.index}"
-            yield Counter("PCIe replays", name, "GPU", gpu.pci_address, at, replays)
-
-
-def _of_links(interconnect: Any, lacking: list[str]) -> Iterator[Counter]:
-    for place, link in enumerate((interconnect.links if interconnect else None) or ()):
-        for kind, name in (("replay", "replay errors"), ("crc", "CRC errors")):
-            at = f"interconnect.links[{place}].errors.{kind}"
-            count = getattr(link.errors, kind, None)
-            if not link.active:
-                continue
-            if count is None:
-                lacking.append(at)
-            else:
-                yield Counter(name, f"GPU {link.gpu} link {link.link}", "NVLink", None, at, count)
+def _nothing(path: str) -> Unknown:
+    return Unknown("absent", path, "absent", "")
 
 
 def rising(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     """The counters that rise faster than normal, as Fact of the shape RISING; an Unknown where the
     time is not known."""
     table = tables.get(TABLE, {})
-    lacking: list[str] = []
-    counters = list(counters_of(sections, lacking))
-    missing = [one for one in map(why_null, lacking) if one.kind == "unread"]
+    every = list(counters_of(sections, tables, why_null))
+    counters = [one for one in every if isinstance(one, Counter)]
+    missing = [one for one in every if not isinstance(one, Counter)]
     if not any(one.value for one in counters):
         return missing
     before, hours = _look(sections.node)
@@ -164,6 +142,7 @@ def _odd_ones(
                 "rise": rise, "hours": round(hours, 1), "per_hour": round(rates[place]),
                 "normal": normal if is_fast else round(usual / hours),
                 "peers": round(usual / hours),
+                "check": row.get("check", CABLE),
                 "severity": severity if is_fast or far[place] >= 2 else "info",
             }  # fmt: skip
             yield Fact(facts, RISING, one.path)
@@ -174,20 +153,37 @@ def _severity(row: Mapping[str, Any], per_hour: float) -> str:
     return "error" if is_error else str(row.get("severity", "info"))
 
 
-def hourly(sections: Any, normal: Mapping[str, float], why_null: Any) -> Any:
-    """How often each of these counters of a node's ports rose in an hour, on the port where it rose
-    most. normal: counter -> rises in an hour; a hundredth and less counts as none. None for a node
+def counted_parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
+    """What a node's counters rose by in an hour, as Fact of the shape PART for its group."""
+    table, found = tables.get(TABLE, {}), []
+    for row in tables.get(like_things.TABLE, {}).values():
+        normal = {one: table[one]["steady_per_hour"] for one in row["counters"] if one in table}
+        rose = _hourly(sections, normal, tables, why_null) if normal else None
+        if isinstance(rose, dict):
+            value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items()))
+            part = like_things.part_of(row, AN_HOUR, value or like_things.NONE)
+            found.append(Fact({**part.value, "normal": normal, "unit": HOUR}, PART, part.path))
+        elif rose is not None:
+            found.append(rose)
+    return found
+
+
+def _hourly(
+    sections: Any, normal: Mapping[str, float], tables: Mapping[str, Any], why_null: Any
+) -> Any:
+    """How often each of these counters of a node rose in an hour, on the device where it rose most.
+    normal: counter -> rises in an hour; a hundredth and less counts as none. None for a node
     without them, or whose ports were idle; an Unknown for what was not read."""
-    lacking: list[str] = []
-    counters = list(_of_ports(sections.network, lacking))
-    missing = next((one for one in map(why_null, lacking) if one.kind == "unread"), None)
-    if missing is not None or not any(one.kind in normal for one in counters):
+    counters = list(counters_of(sections, tables, why_null))
+    wanted = [one for one in counters if getattr(one, "kind", "") in {*normal, PACKETS}]
+    missing = next((one for one in counters if isinstance(one, Unknown)), None)
+    if missing is not None or not any(one.kind in normal for one in wanted):
         return missing
     before, hours = _look(sections.node)
     if not hours:
         return why_null("node.uptime_s") if hours is None else None
     found: dict[str, int] = {}
-    for one in counters:
+    for one in wanted:
         rise = round((one.value - before.get(one.name, 0)) / hours)
         found[one.kind] = max(found.get(one.kind, 0), rise)
     if found.get(PACKETS, FEWEST_PACKETS) < FEWEST_PACKETS:

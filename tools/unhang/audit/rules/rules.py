@@ -215,7 +215,7 @@ _DATA_NAMES = ("tables", "rule_ids", "today")
 def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
     """All names with which an expression over one node may begin."""
     names = {name: Kind(shape, (name,)) for name, shape in fact_shapes().items()}
-    texts = Shape("list", item=TEXT)
+    texts, rates = Shape("list", item=TEXT), rising_counters.reads_of(tables)
     return {
         **names,
         "policy": Kind(policy_shape(), ("policy",)),
@@ -227,15 +227,14 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
         "today": Kind(TEXT),
         "rule_ids": Kind(texts),
         "tables": Kind(tables_shape(tables)),
-        **{
-            name: replace(list_of(Kind(shape)), reads=like_things.reads_of(tables, column))
-            for name, shape, column in (
-                ("unlike", like_things.UNLIKE, "within"),
-                ("parts", like_things.PART, "peers"),
-            )
-        },
+        "unlike": replace(
+            list_of(Kind(like_things.UNLIKE)), reads=like_things.reads_of(tables, "within")
+        ),
+        "parts": replace(
+            list_of(Kind(like_things.PART)), reads=like_things.reads_of(tables, "peers") | rates
+        ),
         "settings": replace(list_of(Kind(like_things.PART)), reads=like_things.SETTINGS),
-        "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rising_counters.READS),
+        "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rates),
         "faulty": replace(list_of(Kind(faulty_gpus.FAULTY)), reads=faulty_gpus.READS),
         "unreadable": replace(list_of(Kind(unreadable.UNREADABLE)), reads=unreadable.reads()),
     }
@@ -337,8 +336,7 @@ def _check_fields(row: Mapping[str, Any]) -> None:
     if "within" in row and (row["scope"] != "group" or "for_each" in row):
         raise RuleError("within", "belongs to scope group, to a rule without for_each")
     if row.get("for_each", PARTS[0]) not in PARTS:
-        only = " and ".join(map(repr, PARTS))
-        raise RuleError("for_each", f"belongs to scope node; other scopes have only {only}")
+        raise RuleError("for_each", f"belongs to scope node; other scopes have only {PARTS}")
 
 
 def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

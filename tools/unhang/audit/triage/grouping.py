@@ -100,8 +100,10 @@ def _share_node(
             share.members.append(one)
 
 
-def _may_explain(one: Found, explaining: Explaining) -> bool:
-    return _has(one, explaining.where.get(one.rule, {}))
+def _may_explain(one: Found, explaining: Explaining, other: Found | None = None) -> bool:
+    """other: what it would explain."""
+    only = explaining.only.get(one.rule, {}).get(other.rule, {}) if other else {}
+    return _has(one, explaining.where.get(one.rule, {})) and (other is None or _has(other, only))
 
 
 def _has(one: Found, wanted: Mapping[str, Sequence[Any]]) -> bool:
@@ -146,8 +148,7 @@ def _root(
         cause
         for rule in causes.get(one.rule, ())
         for cause in by_rule.get(rule, ())
-        if same_thing(cause.where, one.where)
-        and _has(one, explaining.only.get(rule, {}).get(one.rule, {}))
+        if same_thing(cause.where, one.where) and _may_explain(cause, explaining, one)
     ]
     if not above:
         return one
@@ -216,7 +217,7 @@ def _takes_over(one: Found, share: Share, explaining: Explaining, twins: Collect
     follows = (
         root.rule in twins and not one.reads.isdisjoint(root.reads)
         if root.scope == "node"
-        else root.rule in explaining.rules.get(one.rule, ())
+        else root.rule in explaining.rules.get(one.rule, ()) and _may_explain(one, explaining, root)
     )
     return follows and _RANK[one.severity] <= _RANK[root.severity]
 
@@ -233,7 +234,7 @@ def _explained_on(
         if any(
             (
                 one.rule in _reached(member.rule, frozenset(), explaining.rules)
-                and _may_explain(member, explaining)
+                and _may_explain(member, explaining, one)
                 and _is_of_its_things(member, one)
             )
             or (member.rule in twins and _is_twin(one, member))

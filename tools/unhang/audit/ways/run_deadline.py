@@ -13,9 +13,9 @@ from types import FrameType
 from unhang.core import project
 from unhang.core.ansible import run_files
 from unhang.core.ansible.answer import NodeAnswer
-from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.run_folder import node_files, read_node
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.text import counted
 
 DEADLINE_S = 3600.0

@@ -20,6 +20,7 @@ from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
 from unhang.core.path_arguments import checked_inventory, irregular
 from unhang.core.run.run_folder import RUNS_ENV
+from unhang.core.run.typed_folders import as_typed
 from unhang.core.text import counted, visible
 
 # the limit of one argument is 128 KiB; longer lists are passed in a file
@@ -135,12 +136,6 @@ def play_into(
         "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False",
     }
     return play(command, environment, on_line)
-
-
-def as_typed(folder: Path) -> str:
-    """The run as a person would type it: relative to the current folder if it is below it."""
-    here = Path.cwd()
-    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
 
 
 def ended_early(played: Played, folder: Path) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 SCHEMAS = Path(__file__).resolve().parent
-SCALARS = ("text", "number", "flag")
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,12 @@ class Shape:
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
-    not_compared: str = ""  # why its number is no larger or smaller than that of its like
+    not_compared: object = None  # why its number is no larger or smaller than that of its like
 
     @functools.cached_property
     def is_scalar(self) -> bool:
         """True for a value without fields and items."""
-        return self.kind in SCALARS or self.kind == "any"
+        return self.kind in ("text", "number", "flag", "any")
 
 
 TEXT, NUMBER, FLAG, ANY = Shape("text"), Shape("number"), Shape("flag"), Shape("any")
@@ -108,8 +107,9 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     place = resolved(place, definitions)
     kinds = place.get("type", "string" if "enum" not in place else [])
     names = [name for name in ([kinds] if isinstance(kinds, str) else kinds) if name != "null"]
-    counter = place.get("x-kind") == "counter"
-    sample = counter or place.get("x-kind") == "sample"
+    role = place.get("x-kind")
+    counter = role == "counter"
+    sample = counter or role == "sample"
     if "object" in names:
         if place.get("properties"):
             return Shape(
@@ -138,8 +138,8 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
         values=values,
         sample=sample,
         counter=counter,
-        identity=place.get("x-kind") == "identity",
-        not_compared=place.get("x-not-compared", ""),
+        identity=role == "identity",
+        not_compared=place.get("x-not-compared"),
     )
 
 
