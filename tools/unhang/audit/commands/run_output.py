@@ -241,9 +241,11 @@ def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting
     named = _lasting(folder, run)
     planned = "" if judged_by.get("policy") or Path(run).is_file() else named
     options = tuple(own_options(folder))
+    program = project.program_as_typed()
     fixed = Setting(
-        project.program_as_typed(),
+        program,
         planned,
+        playbooks=" " in program and (project.INSTALLED.parents[2] / project.COLLECTION).is_file(),
         reachable=given is not None,
         options=options,
         is_own=own,
