@@ -55,16 +55,15 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
     inventories = setting.inventories if setting.is_own else (ANY_INVENTORY,)
     inventory = "".join(f" -i {shlex.quote(one)}" for one in inventories)
     is_repaired = setting.run and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]
-    options = shlex.join(setting.options)
     if hosts and setting.playbooks and (cause["unread"] or is_repaired):
-        does = f"-e unhang_roles={cause['remedy']['role']}"
-        name, does = ("audit", "") if cause["unread"] else ("remediate", does)
+        role = f"remediate -e unhang_roles={cause['remedy']['role']}"
         nodes = _with_value("--limit", shlex.quote(",".join(hosts)))
-        return " ".join(
-            filter(None, [f"ansible-playbook unhang.ops.{name}{inventory}", nodes, does, options])
+        return (
+            f"ansible-playbook unhang.ops.{'audit' if cause['unread'] else role}{inventory} {nodes}"
+            f"{''.join(f' {shlex.quote(one)}' for one in setting.options)}"
         )
     if hosts and cause["unread"] and setting.reachable:
-        through = f" -- {options}" if options else ""
+        through = f" -- {shlex.join(setting.options)}" if setting.options else ""
         return f"{setting.program} audit{inventory} {_option('--host', hosts, setting)}{through}"
     if hosts and is_repaired:
         return _role(cause, hosts, setting)
