@@ -155,7 +155,8 @@ def test_the_audit_is_a_playbook_that_writes_its_run_where_it_is_called(archive,
     shown = done.stdout.replace("\\\n", " ")
     pasted = shlex.split(shown.partition("  run ")[2].partition("\n")[0])
     previewed = site("playbook", *pasted[1:])
-    assert pasted[:4] == ["ansible-playbook", "unhang.ops.remediate", "-i", "hosts.yml"]
+    asked = "ansible-playbook unhang.ops.remediate -e unhang_roles=host_tuning -i hosts.yml"
+    assert pasted == [*asked.split(), "--limit", "here"]
     assert previewed.returncode == 0, previewed.stdout + previewed.stderr
     every = shlex.split(shown.partition("every finding:")[2].split("next:")[0])
     told = subprocess.run(
