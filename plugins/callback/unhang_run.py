@@ -60,15 +60,23 @@ _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
 sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
 
-from unhang import __version__
-from unhang.core import project
-from unhang.core.ansible import group_policies, run_files
-from unhang.core.ansible.group_policies import VARIABLE
-from unhang.core.ansible.inventory import plain
-from unhang.core.ansible.plays import audits
-from unhang.core.ansible.printable_text import clean
-from unhang.core.ansible.reach_options import reach_options
-from unhang.core.run import run_folder
+try:
+    from unhang import __version__
+    from unhang.core import project
+    from unhang.core.ansible import group_policies, run_files
+    from unhang.core.ansible.group_policies import VARIABLE
+    from unhang.core.ansible.inventory import plain
+    from unhang.core.ansible.plays import audits
+    from unhang.core.ansible.printable_text import clean
+    from unhang.core.ansible.reach_options import reach_options
+    from unhang.core.run import run_folder
+    from unhang.core.run.own_runs import mark_as_own
+except (
+    ModuleNotFoundError
+) as missing:  # Ansible would only warn, and a play end in a stack of faults
+    raise SystemExit(
+        f"unhang: {missing}; next: {sys.executable} -P -m pip install -r {PROJECT}/requirements.txt"
+    ) from None
 
 SAY_EVERY_S = 10.0
 
@@ -352,6 +360,8 @@ class CallbackModule(CallbackBase):
 
     def _judge(self, *, is_shown: bool) -> None:
         sys.stdout.flush()
+        if is_shown:  # a command of unhang, which shows the run itself, marks what is its own
+            mark_as_own(self.run)
         here = Path.cwd()
         named = self.run.relative_to(here) if self.run.is_relative_to(here) else self.run
         command = [sys.executable, "-P", "-m", "unhang", "judge", str(named)]

@@ -44,7 +44,7 @@ def eight(slurm, tmp_path):
 def test_all_idle_nodes_are_read_in_one_job_which_is_gone_afterwards(eight):
     done = eight.audit()
     assert eight.statuses(done) == dict.fromkeys(NAMES, "ok"), done.stderr
-    assert "unhang: read by srun in a job on idle nodes: 8 hosts" in done.stderr
+    assert "unhang: 8 hosts by srun in a job on idle nodes" in done.stderr
     assert eight.slurm.run("squeue", "--noheader", "--states=RUNNING,PENDING") == ""
 
 
@@ -77,7 +77,7 @@ def test_a_job_of_whole_nodes_is_read_by_its_number_or_by_the_environment_and_go
     words = as_typed("unhang audit --via slurm --slurm-job 1234", {"1234": job})[4:]
     for done in (eight.audit(*words), eight.audit(environment={"SLURM_JOB_ID": job})):
         assert eight.statuses(done) == dict.fromkeys(NAMES[:3], "ok"), done.stderr
-        assert f"read by srun in job {job}: 3 hosts" in done.stderr
+        assert f"3 hosts by srun in job {job}" in done.stderr
     assert eight.statuses(
         eight.audit("--slurm-job", job, "--limit", "gpu[002-003]")
     ) == dict.fromkeys(NAMES[1:3], "ok")

@@ -72,7 +72,7 @@ def test_ansible_clush_and_files_give_the_same_documents_refusals_and_report(fle
         audit(fleet, path, way, *more)
         for way, more in (("ansible", ()), ("clush", ()), ("files", (str(documents),)))
     )
-    assert "read by --via clush: as asked; 4 hosts" in clush.stderr
+    assert "4 hosts by ssh, 64 at a time (as asked)" in clush.stderr
     for other in (clush, files):
         for name in READ:
             mine, theirs = ansible.node(name), other.node(name)

@@ -295,7 +295,7 @@ sys.exit(main(["audit", "--out", sys.argv[3], "-i", sys.argv[4]]))
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no-such-command"], "there are audit"),
+        (["no-such-command"], "there are inspect"),
         (["audit", "--no-such-option"], "unrecognized arguments"),
         (["reprot"], "did you mean report?"),
         (["report", "--formt", "json"], "did you mean --format?"),

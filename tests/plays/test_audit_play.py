@@ -300,6 +300,7 @@ def test_plain_ansible_playbook_does_the_whole_job(fleet):
     assert done.stdout.splitlines()[-1].startswith("next: ")
     assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {
         "run.json",
+        "made-here",  # so that its commands have hosts and inventory
         "nodes",
         "findings.json",
         "parts.json",

@@ -4,6 +4,8 @@ role, the audit as a playbook, and the documentation of each module."""
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 
 import installed_collection
 import pytest
@@ -150,14 +152,24 @@ def test_the_audit_is_a_playbook_that_writes_its_run_where_it_is_called(archive,
     (node,) = (site.folder / "runs" / "latest" / "nodes").glob("*.json")
     assert json.loads(node.read_text())["status"] == "ok"
     assert not list(site.collection.rglob("runs"))
+    shown = done.stdout.replace("\\\n", " ")
+    pasted = shlex.split(shown.partition("  run ")[2].partition("\n")[0])
+    previewed = site("playbook", *pasted[1:])
+    asked = "ansible-playbook unhang.ops.remediate -e unhang_roles=host_tuning -i hosts.yml"
+    assert pasted == [*asked.split(), "--limit", "here"]
+    assert previewed.returncode == 0, previewed.stdout + previewed.stderr
+    every = shlex.split(shown.partition("every finding:")[2].split("next:")[0])
+    told = subprocess.run(
+        every, cwd=site.folder, env=site.environment(), capture_output=True, text=True
+    )
+    assert "found" in told.stdout, told.stderr
 
 
 def test_the_audit_without_its_packages_stops_before_a_node_is_asked(site):
     site.inventory()
     done = site("playbook", "unhang.ops.audit", "-i", "hosts.yml")
     said = done.stdout + done.stderr
+    again = f"-P -m pip install -r {site.collection}/requirements.txt\n"
+    assert said == f"unhang: No module named 'ClusterShell'; next: {site.python} {again}"
     assert done.returncode != 0
-    assert "Ansible has not loaded the callback unhang_run" in said and "No module named" in said, (
-        said
-    )
     assert not (site.folder / "runs").exists()

@@ -4,6 +4,7 @@ sources."""
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -105,6 +106,31 @@ def test_a_driver_version_is_reported_with_the_rules_that_it_can_make_fire():
 def test_a_version_is_reported_with_its_known_faults_and_not_with_those_of_others(word, row):
     assert f"info {row} (" in shown(word)
     assert row not in shown("595.91.07") + shown("nccl 2.28.9")
+
+
+def test_a_version_fits_a_screen_with_its_worst_faults_first_and_v_shows_all(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    for options in ([], ["-v"]):
+        assert main(["explain", "nccl", "2.18.1", *options]) == 0
+    text = capsys.readouterr().out
+    short, _, whole = text[5:].partition("nccl/2.18.1: ")
+    assert len(short.splitlines()) <= 40 and "and 25 more (-v shows all)" in short
+    found = re.findall(r"(error|warning|info) nccl_issues/", whole)
+    assert len(found) == 31
+    assert found == sorted(found, key=["error", "warning", "info"].index)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("NCCL_P2P_LEVEL", "NVL: over NVLink alone"),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3: ends the process without aborting them"),
+        ("unhandled system error", "/dev/shm of 64M: docker run --shm-size=16g"),
+    ],
+)
+def test_values_have_their_meaning_and_nccl_s_own_words_what_they_lead_to(word, said, capsys):
+    assert main(["explain", *word.split()]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_rules_that_only_compare_two_versions_are_not_blamed_on_one():

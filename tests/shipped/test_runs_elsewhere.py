@@ -97,7 +97,7 @@ def test_judge_report_and_diagnose_read_it(elsewhere, tmp_path, capsys):
     assert capsys.readouterr().out.strip() == str(elsewhere / ID / "report.html")
     log = tmp_path / "log.txt"
     log.write_text("a1: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
-    assert main(["diagnose", str(log), "--run", "latest", "--format", "json"]) in (0, 1, 3, 4)
+    assert main(["diagnose", str(log), "--run", "latest", "--format", "json"]) in (0, 1, 3)
     assert json.loads(capsys.readouterr().out)["inputs"][0]["file"] == str(log)
 
 

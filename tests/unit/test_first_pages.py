@@ -83,6 +83,15 @@ def test_the_output_that_is_shown_is_one_screen_and_a_table_of_few_rows_follows(
     )
 
 
+def test_an_assistant_has_one_screen_whose_links_lead_somewhere():
+    page = (HOME / "llms.txt").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= LINES and max(map(len, page.splitlines())) <= 100
+    links = re.findall(r"\]\(([^)]+)", page)
+    assert [link for link in links if not (HOME / link).is_file()] == []
+    named = set(re.findall(r"unhang ([a-z]+)", page))
+    assert {"inspect", "diagnose", "watch", "lint", "explain", "mcp", "audit"} <= named
+
+
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import locale
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -46,9 +47,12 @@ def test_from_another_folder_the_way_is_absolute(environment, tmp_path_factory, 
     assert program_as_typed("/nowhere") == str(environment / "unhang")
 
 
-def test_without_the_script_the_module_is_named(environment):
+def test_without_the_script_the_package_is_named_and_runs(environment, monkeypatch):
     (environment / "unhang").unlink()
-    assert program_as_typed("/nowhere") == f"{Path(sys.executable)} -P -m unhang"
+    monkeypatch.setattr(sys, "executable", sys._base_executable)
+    typed = program_as_typed("/nowhere").split()
+    done = subprocess.run([*typed, "--version"], capture_output=True, text=True)
+    assert (typed[0], done.stdout) == (sys.executable, f"unhang {__version__}\n"), done.stderr
 
 
 UTF8 = {"LC_ALL": "C.UTF-8"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from unhang import cli
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -17,11 +19,19 @@ def test_the_page_shows_the_inventory_of_slurm_as_it_is():
     ).read_text(encoding="utf-8")
 
 
-def test_the_page_shows_what_diagnose_prints_of_a_recorded_log(capsys, monkeypatch):
-    monkeypatch.chdir(PROJECT / "tests" / "fixtures" / "diagnose" / "wrong_interface")
-    assert cli.main(["diagnose", "docker-bridge-multi.log"]) == 1
-    assert f"$ unhang diagnose docker-bridge-multi.log\n{capsys.readouterr().out}```" in (
-        PROJECT / "docs" / "diagnose.md"
+@pytest.mark.parametrize(
+    ("page", "log"),
+    [
+        ("README.md", "diagnose_real/eval-on-rank0-too-long.txt"),
+        ("docs/diagnose.md", "diagnose/wrong_interface/docker-bridge-multi.log"),
+    ],
+)
+def test_the_page_shows_what_diagnose_prints_of_a_recorded_log(page, log, capsys, monkeypatch):
+    path = PROJECT / "tests" / "fixtures" / log
+    monkeypatch.chdir(path.parent)
+    assert cli.main(["diagnose", path.name]) == 1
+    assert f"$ unhang diagnose {path.name}\n{capsys.readouterr().out}```" in (
+        PROJECT / page
     ).read_text(encoding="utf-8")
 
 

@@ -41,29 +41,12 @@ LAST_LINE = (
 )
 # Options of other commands and tools, and their equivalents here.
 OTHER_NAMES = {
-    "--only": "--rule", "--hosts": "--host", "--node": "--host", "--nodes": "--host",
-    "--nodelist": "--host", "--limit": "--host", "--output": "--format",
-    "--json": "--format", "--inventory-file": "--inventory", "--quite": "--quiet",
+    "--only": "--rule", "--node": "--host", "--nodes": "--host", "--nodelist": "--host",
+    "--output": "--format", "--json": "--format", "--inventory-file": "--inventory",
+    "--quite": "--quiet",
 }  # fmt: skip
-_MEASURES = (
-    "it measured unhang, no job; from a checkout: python tests/support/diagnosis_scores.py DIR"
-)
-_BY_HAND = "`instead` below each finding says what to write"
-# {(command, option): what is typed now}
-GONE = {
-    ("diagnose", "--score"): _MEASURES,
-    ("diagnose", "--leave-one-out"): f"{_MEASURES} --leave-one-out",
-    ("plan", "--out-of-service"): (
-        "a rollout asks Slurm or Kubernetes which nodes are out of service; without one, raise"
-        " --floor by their number, and exclude them with --except HOSTS"
-    ),
-    ("remediate", "--kill-jobs"): (
-        "jobs are waited for; end them by the scheduler (scancel JOB, kubectl delete pod POD), and"
-        " give the same command again"
-    ),
-    ("lint", "--diff"): _BY_HAND,
-    ("lint", "--fix"): _BY_HAND,
-}
+# what --host was called in some commands; it works, and no help shows it
+OLD_HOST = re.compile(r"--(?:limit|hosts)(?==|$)")
 # {command: what its run() takes beside the arguments, for which the command's wing knows no other}
 HANDED: dict[str, tuple[Any, ...]] = {
     "diagnose": (JOB_READER, LOOK_READER),
@@ -172,6 +155,14 @@ def _without_command(arguments: Sequence[str]) -> Sequence[str]:
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors name the option or the value that was probably meant."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, with the old names of --host."""
+        given = list(args or ())
+        if "--host" in self._option_string_actions:
+            end = [*given, "--"].index("--")
+            given[:end] = [OLD_HOST.sub("--host", one) for one in given[:end]]
+        return super().parse_known_args(given, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Ends with 2, as argparse does."""
         if found := INVALID_CHOICE.search(message):
@@ -181,7 +172,6 @@ class _Parser(argparse.ArgumentParser):
             meant = near[0] if near else ""
         else:
             unknown = message.partition("unrecognized arguments: ")[2].split()
-            self._refuse_gone(unknown)
             if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(
                 unknown
             ):
@@ -193,21 +183,6 @@ class _Parser(argparse.ArgumentParser):
     def _refuse(self, message: str) -> NoReturn:
         """Without argparse's lines of usage, which push the message off the eye's place."""
         self.exit(COULD_NOT_LOOK, f"{self.prog}: error: {message}\n")
-
-    def _refuse_gone(self, unknown: Sequence[str]) -> None:
-        """Ends with 2 where an option of the previous release was typed; of several, the last in
-        GONE says what the others do too."""
-        options = {word.partition("=")[0] for word in unknown}
-        gone = [
-            (option, now)
-            for (command, option), now in GONE.items()
-            if self.prog == f"unhang {command}" and option in options
-        ]
-        if gone:
-            self._refuse(
-                f"{' and '.join(option for option, _ in gone)} went with this release:"
-                f" {gone[-1][1]}"
-            )
 
     def _meant(self, unknown: Sequence[str]) -> str:
         """The argument that an unknown one probably means; "" if none is similar."""

@@ -4,6 +4,7 @@ model, a fact or a cause, with sources."""
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shutil
 import sys
@@ -27,6 +28,7 @@ HOW_TO_ASK = (
     " diagnose LOG` reads a log"
 )
 MOST_MESSAGES, LEAST_OF_A_MESSAGE = 3, 3  # signatures that are shown; words of a piece of a message
+MOST_TEXTS = 6  # of one label
 LEAST_WORDS = 2  # words that an error text has at least
 NARROW, WIDE = 40, 160
 # half of the rules have less than 160 letters
@@ -146,7 +148,10 @@ def _causes(text: str) -> Iterator[Topic]:
             cause["confidence"],
             tuple(cause["sources"][:3]),
         )
-    error, family = found["facts"].get("first_error"), row_of(text)
+    error, family = (
+        found["facts"].get("first_error"),
+        row_of(text) or row_of(f"NCCL {text}"),  # NCCL's own words, without what it puts before
+    )
     if (error or family) and not named:
         usual = "; ".join(cause["title"] for cause in found["causes"])
         words = (
@@ -198,8 +203,12 @@ def _causes(text: str) -> Iterator[Topic]:
 
 def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
     lines = wrapped(printable(f"{topic['id']}: {topic['title']}"), width, 2)
-    for name, text in topic["lines"]:
-        lines += _wrapped(f"{name}:", text, width)
+    for name, rows in itertools.groupby(topic["lines"], lambda row: row[0]):
+        texts = [text for _, text in rows]
+        if not verbose and len(texts) > MOST_TEXTS:
+            texts[MOST_TEXTS:] = [f"… and {len(texts) - MOST_TEXTS} more (-v shows all)"]
+        for label, text in itertools.zip_longest([f"{name}:"], texts, fillvalue=""):
+            lines += _wrapped(label, text, width)
     for name, text in topic["expressions"]:
         if verbose or name in CONDITION:
             lines += _wrapped(

@@ -56,13 +56,8 @@ def expand_hosts(texts: Iterable[str]) -> list[str]:
 
 def split_patterns(text: str, separator: str) -> list[str]:
     """Parts of the text, split outside brackets; empty ones dropped."""
-    parts, begin, depth = [], 0, 0
-    for at, character in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character == separator and depth <= 0:
-            parts.append(text[begin:at])
-            begin = at + 1
-    return [part.strip() for part in (*parts, text[begin:]) if part.strip()]
+    parts = re.findall(rf"(?:\[[^\]]*\]?|[^{separator}\[])+", text)
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _expand(part: str) -> list[str]:

@@ -94,6 +94,6 @@ def program_as_typed(path: str | None = None, name: str = "unhang") -> str:
         return name
     beside = Path(sys.executable).parent / name
     if not beside.is_file():
-        return f"{sys.executable} -P -m unhang" if name == "unhang" else name
+        return f"{sys.executable} {INSTALLED.parent}" if name == "unhang" else name
     here = Path.cwd()
     return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)

@@ -95,7 +95,7 @@ def test_a_command_that_is_pasted_is_taken_and_means_the_nodes_of_its_cause(
     )
     assert asked_filter(folder, read_findings(folder), given).hosts == frozenset(hosts)
     name, given = parsed(commands["node-unreachable"])
-    assert (name, given.inventory, given.limit) == (
+    assert (name, given.inventory, given.host) == (
         "audit",
         ["inventory/here"],
         ["gone-1"],

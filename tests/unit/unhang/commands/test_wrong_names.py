@@ -61,7 +61,10 @@ def test_groups_and_nodes_of_a_run_are_listed_where_none_was_meant(folder, capsy
 
 @pytest.mark.parametrize(
     ("rules", "found"),
-    [("none", "it does not exist; nothing was judged"), ("empty", "holds no .yml files of rules;")],
+    [
+        ("none", "is no folder of rules; nothing was judged"),
+        ("empty", "holds no .yml files of rules;"),
+    ],
 )
 def test_a_wrong_folder_of_rules_leaves_the_findings_as_they_were(
     folder, tmp_path, rules, found, capsys

@@ -19,7 +19,6 @@ from unhang.core.commands.common_options import (
     add_repeatable,
     add_value,
 )
-from unhang.core.commands.host_option import add_host
 from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
@@ -45,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run folder or its id; or nodes, which the command audits first",
     )
     only = "only these nodes of the run: names and node sets (gpu[001-016])"
-    add_host(parser, only, "--limit", dest="limit")
+    add_repeatable(parser, "-l --host", "HOSTS", only)
     add_inventory(parser, "inventory file or folder of HOSTS (default: this machine)")
     accept = "write the policy despite this critical or error finding; repeatable"
     add_repeatable(parser, "--accept", "RULE", accept)
@@ -73,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     if out:
         checked_output(arguments.out)
     source = source_run(arguments.source, arguments.inventory)
-    nodes = good_nodes(source, ",".join(arguments.limit))
+    nodes = good_nodes(source, ",".join(arguments.host))
     draft = policy_from_nodes({host: node["facts"]["sections"] for host, node in nodes.items()})
     text = render_policy(draft, head_lines(source.name, list(nodes), arguments.accept), bandwidth)
     refuse_bad_nodes(source, nodes, text, arguments.accept)

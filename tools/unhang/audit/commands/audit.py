@@ -25,7 +25,6 @@ from unhang.core.commands.common_options import (
     add_value,
 )
 from unhang.core.commands.hooks import Hooks
-from unhang.core.commands.host_option import add_host
 from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
@@ -46,12 +45,8 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_inventory(parser)
-    add_host(
-        parser,
-        "read only these: node sets (gpu[001-016]), groups, Ansible patterns",
-        "--limit",
-        dest="limit",
-    )
+    nodes = "read only these: node sets (gpu[001-016]), groups, Ansible patterns"
+    add_repeatable(parser, "-l --host", "HOSTS", nodes)
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to read at a time")
     parser.add_argument(
         "--via",
@@ -90,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     """0 nothing found, 1 findings, 2 the command failed."""
-    arguments.limit = ",".join(arguments.limit) or None
+    arguments.limit, arguments.host = ",".join(arguments.host) or None, []
     reading, judging = ReadOptions.of(arguments), JudgingOptions.of(arguments)
     hooks, folder = Hooks.of(arguments), None
     try:

@@ -105,8 +105,6 @@ def _read_few_by_ansible(options: ReadOptions, home: Path, folder: Path) -> bool
         )
     except _ManyHosts:
         return False
-    hosts = counted(len(run_folder.read_run(folder).hosts), "host")
-    sys.stderr.write(f"unhang: read by --via ansible: {hosts}, {MANY} or fewer\n")
     return True
 
 
@@ -130,7 +128,7 @@ def _read_by_ssh(options: ReadOptions, home: Path, folder: Path) -> None:
             f" {'; '.join(refused[:3])}; use --via ansible"
         )
     if refused:
-        sys.stderr.write(f"unhang: read by --via ansible: {refused[0]}\n")
+        sys.stderr.write(f"unhang: Ansible reads the nodes, not ssh alone: {refused[0]}\n")
         _read_by_ansible(msgspec.structs.replace(options, go_on=str(folder)), home, folder)
         return
     why = f"plain ssh, more than {MANY} hosts" if options.via == "auto" else "as asked"
@@ -139,8 +137,7 @@ def _read_by_ssh(options: ReadOptions, home: Path, folder: Path) -> None:
         routes = routes_of(place, [host.name for host in hosts]) if place else {}
         through = f", {len(routes)} of them through gateways of {place}" if routes else ""
         sys.stderr.write(
-            f"unhang: read by --via clush: {why}; {counted(len(hosts), 'host')}, {fanout} at a"
-            f" time{through}\n"
+            f"unhang: {counted(len(hosts), 'host')} by ssh, {fanout} at a time{through} ({why})\n"
         )
         sys.stderr.flush()
         asked = Asked(hosts, given, routes, fanout, options.deadline)
@@ -171,7 +168,7 @@ def _read_by_srun(options: ReadOptions, home: Path, folder: Path) -> None:
                 f" {'; '.join(refused[:3])}; use --via ansible"
             )
         where = f"job {job}" if job else "a job on idle nodes"
-        sys.stderr.write(f"unhang: read by srun in {where}: {counted(len(hosts), 'host')}\n")
+        sys.stderr.write(f"unhang: {counted(len(hosts), 'host')} by srun in {where}\n")
         arrived, unread = read_by_srun(
             folder, hosts, given, read_collector(home), options.deadline, job, partitions
         )

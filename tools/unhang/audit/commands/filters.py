@@ -11,22 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from unhang.audit.report.filtering import Filter, narrowed
 from unhang.audit.report.run import read_run
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import OWNERS
 from unhang.core.commands.common_options import add_repeatable
-from unhang.core.commands.host_option import add_host
 from unhang.core.commands.options import Options
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import irregular
 from unhang.core.run.actions import Setting, command
-from unhang.core.run.documents import MAX_NODE_BYTES
 from unhang.core.run.own_runs import is_own
+from unhang.core.run.run_folder import read_node
 from unhang.core.run.run_input import node_paths
 from unhang.core.strict_json import read_bounded
 from unhang.core.text import visible
@@ -45,10 +42,9 @@ def add_filters(
     """Adds the options. Each may be repeated, and accepts several values with commas. title: of
     their part of the help; reads: the command's own --host selects the nodes that are read."""
     group = parser.add_argument_group(title)
-    if reads:
-        parser.set_defaults(host=[])
-    else:
-        add_host(group, "only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line")
+    if not reads:
+        nodes = "only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line"
+        add_repeatable(group, "-l --host", "HOSTS", nodes)
     add_repeatable(group, "--group", "GROUP", "only nodes of this inventory group")
     add_repeatable(
         group, "--rule", "RULE", "only findings of this rule: gpu-gives-no-handle, 'nccl-*'"
@@ -69,8 +65,7 @@ class Filters(Options, frozen=True):
 
 def typed(filters: Filters) -> list[tuple[str, str]]:
     """(option, value) of each that was typed."""
-    given = filters.host, filters.group, filters.rule, filters.severity, filters.owner
-    return [(name, value) for name, those in zip(OPTIONS, given, strict=True) for value in those]
+    return [(name, value) for name in OPTIONS for value in getattr(filters, name)]
 
 
 def check_filters(filters: Filters, rules: Sequence[Path] = ()) -> None:
@@ -183,15 +178,11 @@ def _of_groups(folder: Path, known: Sequence[str], wanted: Sequence[str]) -> fro
     )
 
 
-class _Head(msgspec.Struct):
-    groups: list[str] = []
-
-
-def _groups_of(path: Path) -> list[str]:
+def _groups_of(path: Path) -> Sequence[str]:
     try:
-        return msgspec.json.decode(read_bounded(path, MAX_NODE_BYTES), type=_Head).groups
-    except (OSError, ValueError, RecursionError):
-        return []  # the judge has already reported this file
+        return read_node(path).get("groups") or ()
+    except UserError:
+        return ()  # the judge has already reported this file
 
 
 def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -> None:

@@ -25,7 +25,6 @@ from unhang.core.commands.common_options import (
     add_value,
 )
 from unhang.core.commands.hooks import Hooks, add_hooks, check_hooks
-from unhang.core.commands.host_option import add_host
 from unhang.core.commands.row_output import FORMATS, Row, show_rows
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "TIME",
         "the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)",
     )
-    add_host(parser, "only these nodes: gpu001, gpu[001-016], 'gpu*'")
+    add_repeatable(parser, "-l --host", "HOSTS", "only these nodes: gpu001, gpu[001-016], 'gpu*'")
     add_repeatable(
         parser, "--rule", "RULE", "only findings of this rule: gpu-gives-no-handle, 'nccl-*'"
     )

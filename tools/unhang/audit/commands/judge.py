@@ -81,13 +81,9 @@ def _check_folders(rules: list[str]) -> None:
     """Raises UserError for a folder of rules that does not exist or is empty: the run's findings
     would be replaced as if they had been judged by its rules."""
     for one in rules:
-        if not Path(one).is_dir():
-            raise UserError(
-                f"--rules: {one} is not a folder of rules: it"
-                f" {'is a file' if Path(one).exists() else 'does not exist'}; nothing was judged"
-            )
         if not any(Path(one).rglob("*.y*ml")):
-            raise UserError(f"--rules: {one} holds no .yml files of rules; nothing was judged")
+            what = "holds no .yml files of rules" if Path(one).is_dir() else "is no folder of rules"
+            raise UserError(f"--rules: {one} {what}; nothing was judged")
 
 
 def judge_run(

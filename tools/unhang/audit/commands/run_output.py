@@ -20,6 +20,7 @@ from unhang.audit.report.screen import render_screen
 from unhang.audit.report.table import render_table
 from unhang.core import project
 from unhang.core.commands.common_options import (
+    add_flag,
     add_format_option,
     add_quiet,
     add_repeatable,
@@ -54,14 +55,7 @@ LISTS = "limits"
 
 def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None = None) -> None:
     """Adds the options for showing a run. more: further formats and what each is."""
-    add_format_option(
-        parser,
-        (*FORMATS, *(more or ())),
-        {
-            **(more or {}),
-            "html": "HTML report",
-        },
-    )
+    add_format_option(parser, (*FORMATS, *(more or ())), more)
     add_repeatable(
         parser, "--label", "NAME=VALUE", "prometheus: a label for every series: cluster=production"
     )
@@ -73,15 +67,14 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
         number_of("nodes"),
         0,
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="every finding in the table")
+    add_flag(parser, "-v --verbose", "every finding in the table")
     add_quiet(parser)
-    help_text = "auto (default: on a terminal, unless NO_COLOR is set), always, never"
     parser.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
         metavar="WHEN",
-        help=help_text,
+        help="auto (default: on a terminal, unless NO_COLOR is set), always, never",
     )
 
 
@@ -241,9 +234,11 @@ def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting
     named = _lasting(folder, run)
     planned = "" if judged_by.get("policy") or Path(run).is_file() else named
     options = tuple(own_options(folder))
+    program = project.program_as_typed()
     fixed = Setting(
-        project.program_as_typed(),
+        program,
         planned,
+        playbooks=" " in program and (project.INSTALLED.parents[2] / project.COLLECTION).is_file(),
         reachable=given is not None,
         options=options,
         is_own=own,

@@ -12,9 +12,9 @@ from unhang.audit.judge.waiver_rows import Wish, waiver_rows
 from unhang.audit.judge.waiver_text import render_rows, with_waivers
 from unhang.core.commands.common_options import (
     add_examples,
+    add_repeatable,
     add_value,
 )
-from unhang.core.commands.host_option import add_host
 from unhang.core.commands.typed_values import day_of, today_or
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
@@ -34,7 +34,12 @@ PASTE = "paste this under waivers of its unhang_policy"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The finding, and the waiver's content."""
     parser.add_argument("rule", metavar="RULE", help="id of the rule whose finding is accepted")
-    add_host(parser, "names and node sets (gpu[001-004]); repeatable (default: all that have it)")
+    add_repeatable(
+        parser,
+        "-l --host",
+        "HOSTS",
+        "names and node sets (gpu[001-004]); repeatable (default: all that have it)",
+    )
     parser.add_argument(
         "--until", metavar="DATE", required=True, help="last day of the waiver, as 2026-12-31"
     )

@@ -260,8 +260,9 @@ def row_topic(
     table = catalogue.tables[name]
     row, about = table[key], getattr(table, "row", {})
     lines = [
-        (field.replace("_", " "), _shown(value))
+        (field.replace("_", " "), _shown(one))
         for field, value in row.items()
+        for one in (value if field == "means" and isinstance(value, (list, tuple)) else [value])
         if field not in ("sources", "source", "confidence", about.get("key"))
     ]
     listed_as = next(one for one in catalogue.table_rows if one["id"] == f"{name}/{key}")
@@ -354,10 +355,11 @@ def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 def _because_of(
     catalogue: Catalogue, path: tuple[str, ...], version: str
 ) -> tuple[tuple[str, str], ...]:
-    return (
-        ("known faults", known_faults(catalogue, path[0], version) or "none"),
-        ("rules that can fire on it", rules_that_fire(catalogue, path, version) or "none"),
-    )
+    found = {
+        "known faults": known_faults(catalogue, path[0], version),
+        "rules that can fire on it": rules_that_fire(catalogue, path, version),
+    }
+    return tuple((name, text) for name, texts in found.items() for text in texts or ["none"])
 
 
 def _drivers(catalogue: Catalogue, word: str) -> Iterator[Topic]:

@@ -17,25 +17,27 @@ from unhang_node.base.versions.compare import compare_versions, holds
 MOST_SHARE = 0.9
 
 
-def rules_that_fire(catalogue: Catalogue, path: tuple[str, ...], version: str) -> str:
-    """'critical driver-545-23-08-p2p-deadlock (Driver 545.23.08 deadlocks …); …', or ''. path: of
-    the version in the facts, with * for lists."""
-    return "; ".join(
+def rules_that_fire(catalogue: Catalogue, path: tuple[str, ...], version: str) -> list[str]:
+    """'critical driver-545-23-08-p2p-deadlock (Driver 545.23.08 deadlocks …)' and more, the worst
+    first. path: of the version in the facts, with * for lists."""
+    return [
         f"{rule.severity} {rule.id} ({rule.row['title']})"
         for rule in _firing(catalogue, path, version)
-    )
+    ]
 
 
-def known_faults(catalogue: Catalogue, order: str, version: str) -> str:
-    """'error nccl_issues/collnet-hangs-and-corrupts (CollNet hangs …); …', or ''. order: nccl,
-    driver, kernel."""
+def known_faults(catalogue: Catalogue, order: str, version: str) -> list[str]:
+    """'error nccl_issues/collnet-hangs-and-corrupts (CollNet hangs …)' and more, the worst first.
+    order: nccl, driver, kernel."""
     table = f"{order}_issues"
-    return "; ".join(
+    return [
         f"{row['severity']} {table}/{key} ({row['says']})"
-        for key, row in catalogue.tables[table].items()
+        for key, row in sorted(
+            catalogue.tables[table].items(), key=lambda one: SEVERITIES.index(one[1]["severity"])
+        )
         if holds(compare_versions(row["from"], version, order), "<=")
         and holds(compare_versions(row["below"], version, order), ">")
-    )
+    ]
 
 
 def _firing(catalogue: Catalogue, path: tuple[str, ...], version: str) -> Iterator[Rule]:

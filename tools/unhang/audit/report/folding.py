@@ -15,7 +15,7 @@ from typing import Any
 from ClusterShell.RangeSet import RangeSet
 
 from unhang.core.run.findings import SEVERITIES, hosts_of
-from unhang.core.text import visible, without_identities
+from unhang.core.text import listed, visible, without_identities
 
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and no real number has more
@@ -62,8 +62,7 @@ class Unread:
     @property
     def path(self) -> str:
         """The facts in one line, the first few by name."""
-        more = f" and {len(self.paths) - MOST_PATHS} more" if len(self.paths) > MOST_PATHS else ""
-        return ", ".join(self.paths[:MOST_PATHS]) + more
+        return listed(self.paths, MOST_PATHS)
 
 
 def fold_items(labels: Iterable[str]) -> str:

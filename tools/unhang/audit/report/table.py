@@ -25,12 +25,13 @@ from unhang.core.run.actions import Setting, waive_command
 from unhang.core.run.findings import SEVERITIES
 from unhang.core.table import STYLES, printed
 from unhang.core.terminal import PIPED_WIDTH
-from unhang.core.text import counted, visible
+from unhang.core.text import counted, listed, visible
 
 WIDE = 150  # from this width on evidence and action are beside expected and found
 LONGEST_BESIDE = 40  # columns; a longer set of nodes gets a line of its own
 SHORT_ENOUGH = 5  # this number of findings fits on a screen without a summary
 MOST_IN_SHORT = 16
+SHORT_STYLES = {**STYLES, "critical": "bold red"}  # without the background of a label
 
 
 def render_table(
@@ -156,14 +157,12 @@ def _waivable(
 def _pasted(commands: Sequence[str], width: int, label: str = "run") -> list[RenderableType]:
     """The commands under a finding; their lines are not wrapped, because a broken word would be
     another word."""
-    lines = [
-        (label if not place else "", line)
+    return [
+        Text.assemble(
+            (f"  {'' if place else label:<10}", "dim"), line, no_wrap=True, overflow="ignore"
+        )
         for one in commands
         for place, line in enumerate(command_lines(visible(one, 4_000_000), width - 12))
-    ]
-    return [
-        Text.assemble((f"  {label:<10}", "dim"), line, no_wrap=True, overflow="ignore")
-        for label, line in lines
     ]
 
 
@@ -183,9 +182,7 @@ def _unknown(unread: list[Unread], longest: int) -> list[RenderableType]:
         Text.assemble((" UNKNOWN ", STYLES["unknown"]), " ", (title, "bold"))
     ]
     for gap in unread:
-        rules = ", ".join(visible(rule, 120) for rule in gap.rules[:4]) + (
-            f" and {len(gap.rules) - 4} more" if len(gap.rules) > 4 else ""
-        )
+        rules = listed([visible(rule, 120) for rule in gap.rules], 4)
         lines = [
             ("fact" if len(gap.paths) == 1 else "facts", visible(gap.path, 400), "bold"),
             ("because", visible(gap.reason, 300), ""),
@@ -225,10 +222,9 @@ def _in_short(folds: list[Fold]) -> list[RenderableType]:
     grid.add_column(overflow="fold")
     for fold in grave[:MOST_IN_SHORT]:
         severity = str(fold.example["severity"])
-        style = "bold red" if severity == "critical" else STYLES[severity]
         where = shortened(fold_hosts(fold.hosts), 40) or phrases.places(fold)[0]
         grid.add_row(
-            Text(severity, style=style),
+            Text(severity, style=SHORT_STYLES[severity]),
             Text(where, style="bold"),
             Text(visible(fold.example.get("title") or "?")),
         )
@@ -239,12 +235,7 @@ def _in_short(folds: list[Fold]) -> list[RenderableType]:
 def _totals(findings: Mapping[str, Any], report: str) -> list[RenderableType]:
     totals = phrases.tally(findings)
     worst = next(iter(totals.by_severity), "")
-    lines = [
-        Text(
-            phrases.headline(totals),
-            style=STYLES.get(worst, "bold") if worst != "critical" else "bold red",
-        )
-    ]
+    lines = [Text(phrases.headline(totals), style=SHORT_STYLES.get(worst, "bold"))]
     if totals.by_status:
         lines.append(Text(f"nodes      {phrases.node_counts(totals)}"))
     lines.append(Text(f"verdicts   {phrases.verdict_counts(totals)}"))

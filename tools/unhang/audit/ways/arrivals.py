@@ -14,6 +14,7 @@ from unhang.audit.ways.documents import Arrival, hostname_of
 from unhang.core.ansible.printable_text import clean
 from unhang.core.ansible.run_files import node_document, write_node
 from unhang.core.together import NOT_READ
+from unhang_node.base.parse.values import as_maps
 
 LONGEST_HOST = 253
 MOST_LINES = 1000  # of each kind, that are kept
@@ -96,16 +97,10 @@ def _write(
             known.startswith(NOT_READ),
         )
         return
-    node = arrival.node or node_document(host, [], {}, "invalid", arrival.fault, None)
+    node, fault = arrival.node, arrival.fault
     if other := _another(host, arrival, meant):
-        node = node_document(
-            host,
-            [],
-            {},
-            "invalid",
-            f"this is the answer of {clean(other, 80)}, not of {clean(host, 80)}",
-            None,
-        )
+        node, fault = None, f"this is the answer of {clean(other, 80)}, not of {clean(host, 80)}"
+    node = node or node_document(host, [], {}, "invalid", fault, None)
     given = Meant(node["groups"], node["policy"]) if meant is None else meant[host]
     node = {**node, "host": host, "groups": given.groups, "policy": given.policy}
     standing, before = _standing(arrival, when, node), arrived.hosts.get(host)
@@ -175,15 +170,8 @@ def _standing(arrival: Arrival, when: str, node: dict[str, Any]) -> _Standing:
 def _identity(facts: dict[str, Any]) -> _Identity:
     """Types are checked when the node is judged, so there may be any here."""
     sections = facts["sections"]
-    machine, devices = (
-        sections.get("node", {}).get("machine_id"),
-        sections.get("gpus", {}).get("devices"),
-    )
-    rows = (
-        [one.get("uuid") for one in devices if isinstance(one, dict)]
-        if isinstance(devices, list)
-        else []
-    )
+    machine = sections.get("node", {}).get("machine_id")
+    rows = [one.get("uuid") for one in as_maps(sections.get("gpus", {}).get("devices"))]
     return _Identity(
         hostname_of(facts),
         machine if isinstance(machine, str) else "",

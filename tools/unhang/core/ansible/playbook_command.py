@@ -158,17 +158,13 @@ def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) 
     output."""
     reasons = [found.strip() for found in REASON.findall(held)]
     listing = f"{project.program_as_typed(name='ansible-inventory')} -i {{}} --graph"
+    where = ", ".join(inventories or ["inventory/local"])
     if unmatched := UNMATCHED.search(held):
-        where = ", ".join(inventories or ["inventory/local"])
         return (
             f"{where} has hosts, but none that {unmatched[1].strip()[:200]} names; list them with:"
             f" {listing.format(where)}"
         )
-    if any(
-        "no hosts to target" in reason or "no hosts to audit; check the inventory" in reason
-        for reason in reasons
-    ):
-        where = ", ".join(inventories or ["inventory/local"])
+    if any(re.search("no hosts to (?:target|audit)", reason) for reason in reasons):
         if fault := INVENTORY_FAULT.search(held):
             return (
                 f"the inventory {where} is YAML that cannot be read at {fault['where']}:"

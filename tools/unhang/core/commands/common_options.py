@@ -9,10 +9,8 @@ from typing import Any
 
 # The common meanings of the formats; a command with another meaning gives its own.
 FORMAT_MEANINGS = {
-    "csv": "",
+    "html": "HTML report",
     "evidence": "at most 16 KiB of JSON for a ticket or an assistant",
-    "json": "",
-    "junit": "",
     "sarif": "for code hosts",
 }
 
@@ -40,24 +38,21 @@ def add_format_option(
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-q", "--quiet", action="store_true", help="print nothing; use the exit code"
-    )
+    add_flag(parser, "-q --quiet", "print nothing; use the exit code")
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
     """-v of the commands whose first screen has at most 12 lines."""
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="below the first screen all that was found, and what was read",
+    add_flag(
+        parser,
+        "-v --verbose",
+        "below the first screen all that was found, and what was read",
     )
 
 
 def add_flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
     """An option without a value."""
-    parser.add_argument(name, action="store_true", help=meaning)
+    parser.add_argument(*name.split(), action="store_true", help=meaning)
 
 
 def add_value(
@@ -73,8 +68,9 @@ def add_value(
 
 
 def add_repeatable(parser: argparse._ActionsContainer, name: str, value: str, meaning: str) -> None:
-    """An option that may be given several times; [] without it. value: as help calls it."""
-    parser.add_argument(name, action="append", default=[], metavar=value, help=meaning)
+    """An option that may be given several times; [] without it. name: with a short one before it,
+    as `-l --host`, by which every command selects nodes; value: as help calls it."""
+    parser.add_argument(*name.split(), action="append", default=[], metavar=value, help=meaning)
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:

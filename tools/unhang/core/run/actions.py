@@ -7,6 +7,8 @@
 | a person has to take the node out of service | the scheduler's own command, where the node was seen to run Slurm or Kubernetes |
 | anything else | `unhang explain RULE` |
 
+A collection without the wheel has `ansible-playbook unhang.ops.audit` and `remediate` instead.
+
 Of a run that is not known as this user's own, no command has its hosts, inventory or options:
 INVENTORY and NODES stand there, and a person fills them in.
 """  # noqa: E501
@@ -43,6 +45,7 @@ class Setting:
     # of ansible-playbook, with which the audit reached the nodes: --become
     options: tuple[str, ...] = ()
     is_own: bool = True  # whether the run is known as this user's own: see own_runs
+    playbooks: bool = False  # of a collection, in place of the program's commands
 
 
 def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
@@ -51,10 +54,18 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
     hosts: Sequence[str] = cause["nodes"] if setting.is_own or not cause["nodes"] else (ANY_NODES,)
     inventories = setting.inventories if setting.is_own else (ANY_INVENTORY,)
     inventory = "".join(f" -i {shlex.quote(one)}" for one in inventories)
+    is_repaired = setting.run and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]
+    if hosts and setting.playbooks and (cause["unread"] or is_repaired):
+        role = f"remediate -e unhang_roles={cause['remedy']['role']}"
+        nodes = _with_value("--limit", shlex.quote(",".join(hosts)))
+        return (
+            f"ansible-playbook unhang.ops.{'audit' if cause['unread'] else role}{inventory} {nodes}"
+            f"{''.join(f' {shlex.quote(one)}' for one in setting.options)}"
+        )
     if hosts and cause["unread"] and setting.reachable:
         through = f" -- {shlex.join(setting.options)}" if setting.options else ""
         return f"{setting.program} audit{inventory} {_option('--host', hosts, setting)}{through}"
-    if hosts and setting.run and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]:
+    if hosts and is_repaired:
         return _role(cause, hosts, setting)
     if hosts and leaves_service(cause):
         return _drain(cause, hosts, setting)

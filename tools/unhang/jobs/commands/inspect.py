@@ -15,10 +15,10 @@ from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
     add_inventory,
+    add_repeatable,
     add_value,
     add_verbose,
 )
-from unhang.core.commands.host_option import add_host
 from unhang.core.commands.options import Options
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
@@ -69,7 +69,7 @@ def _add_node_options(parser: argparse.ArgumentParser) -> None:
         "look at these nodes, by Ansible: names or node sets, for example gpu[01-08]; with"
         " --inventory also its groups and patterns"
     )
-    add_host(parser, nodes, "--hosts", "--limit")
+    add_repeatable(parser, "-l --host", "HOSTS", nodes)
     parser.add_argument(
         "-f",
         "--forks",

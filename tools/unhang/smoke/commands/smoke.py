@@ -23,7 +23,6 @@ from unhang.core.commands.common_options import (
     add_repeatable,
     add_value,
 )
-from unhang.core.commands.host_option import add_host
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
@@ -68,7 +67,9 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         " (default: one host)"
     )
     add_value(parser, "--as-hosts", "N", as_hosts, int)
-    add_host(parser, "test these nodes: names or node sets, for example gpu[01-08]", "--hosts")
+    add_repeatable(
+        parser, "-l --host", "HOSTS", "test these nodes: names or node sets, for example gpu[01-08]"
+    )
     parser.add_argument(
         "--launcher",
         choices=("fabric", "slurm"),

@@ -158,4 +158,4 @@ def test_of_nodes_without_an_answer_no_process_is_asked_for():
         "sections": {"ranks": {"probe": {"status": "error", "error": "no answer: no such host"}}},
     }
     with pytest.raises(UserError, match=r"no answer: no such host$"):
-        inspect.run(parsed("--hosts", "gone"), lambda *_: [unanswered])
+        inspect.run(parsed("--host", "gone"), lambda *_: [unanswered])
