@@ -423,7 +423,9 @@ def _outcome(
         )
     if waiting := describe_waiting(status):
         sys.stdout.flush()
-        sys.stderr.write(f"unhang: {waiting}; go on then, by hand or from a timer, with: {again}\n")
+        sys.stderr.write(
+            f"unhang: {waiting}; go on then, or now, by hand or from a timer, with: {again}\n"
+        )
     return code
 
 

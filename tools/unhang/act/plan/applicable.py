@@ -1,14 +1,13 @@
-"""Why a plan's entry may not be applied to its node now: it is too old, the node has booted, or its
-configuration has changed. Values in, values out."""
+"""Why a plan's entry may not be applied to its node now: the node has booted, or its configuration
+has changed. How old the plan is refuses nothing. Values in, values out."""
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.act.plan.plan_document import HostPlan, Plan
+from unhang.act.plan.plan_document import HostPlan
 from unhang.core.schemas.configuration import changed_facts, hash_of_sections
 
 SHOWN_FACTS = 5
@@ -33,40 +32,22 @@ class OwnWork:
 
 
 def reasons_against(
-    plan: Plan, entry: HostPlan, now: NodeNow, at: datetime.datetime,
+    entry: HostPlan, now: NodeNow,
     then: Mapping[str, Any] | None = None, own: OwnWork | None = None,
 ) -> list[str]:  # fmt: skip
     """One line for each reason why the entry must not be applied; [] if it may be.
 
-    at: now, with its time zone, by the controller's clock. then: sections of the node in the plan's
-    run, plain, to name the facts; None if they no longer exist. own: this rollout's changes of the
-    node. A node on which it has begun is completed, however old the plan is.
+    then: sections of the node in the plan's run, plain, to name the facts; None if they no longer
+    exist. own: this rollout's changes of the node.
     """
     own = own or OwnWork()
     if entry.config_hash is None:
         return [f"{entry.host}: it was not read when the plan was made; {AGAIN}"]
     if now.sections is None:
         return [f"{entry.host}: it did not answer when it was read again"]
-    found = [] if own.changed else _age(plan, at)
-    found += _boot(entry, now, own)
+    found = _boot(entry, now, own)
     found += [] if own.changed else _changes(entry, now.sections, then)
     return [f"{entry.host}: {line}; {AGAIN}" for line in found]
-
-
-def _age(plan: Plan, at: datetime.datetime) -> list[str]:
-    started = datetime.datetime.fromisoformat(plan.run.started)
-    age_s = (at - started).total_seconds()
-    if age_s > plan.limits.max_age_s:
-        return [
-            f"the plan is too old: its audit began {plan.run.started}, {_span(age_s)} ago, and it"
-            f" may be {_span(plan.limits.max_age_s)} old"
-        ]
-    if age_s < 0:
-        return [
-            f"the plan's audit began {plan.run.started}, which is yet to come by this controller's"
-            " clock"
-        ]
-    return []
 
 
 def _boot(entry: HostPlan, now: NodeNow, own: OwnWork) -> list[str]:
@@ -99,8 +80,3 @@ def _changes(
     return [
         f"the node's configuration is not that of the plan: {'; '.join(facts[:SHOWN_FACTS])}{more}"
     ]
-
-
-def _span(seconds: float) -> str:
-    minutes = int(seconds) // 60
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

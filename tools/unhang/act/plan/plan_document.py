@@ -56,7 +56,6 @@ class PlanLimits:
     max_unavailable: int
     floor: int
     in_service: int
-    max_age_s: int
     groups: tuple[GroupLimit, ...] = ()
     only: tuple[str, ...] = ()
     except_: tuple[str, ...] = ()

@@ -344,7 +344,7 @@ class Conductor:
         entry = self._entry(host)
         if self.read is None:
             return self._target_of(entry)
-        now, at = self._now(host), datetime.datetime.now(datetime.UTC)
+        now = self._now(host)
         if self.plan.undoes:  # what others have changed since stays, and the role names it
             return self._target_of(
                 entry,
@@ -356,7 +356,7 @@ class Conductor:
             )
         is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
         then = None if is_same else sections_of(self.folder, host)
-        return target_of(entry, reasons_against(self.plan, entry, now, at, then, own_work(node)))
+        return target_of(entry, reasons_against(entry, now, then, own_work(node)))
 
     def _target_of(self, entry: HostPlan, refused: Sequence[str] = ()) -> Target:
         """As target_of; what an undo brings back is what ran before the rollout."""

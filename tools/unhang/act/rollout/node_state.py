@@ -174,14 +174,15 @@ def _asked_again(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _waiting(node: NodeState, entry: Entry) -> NodeState:
-    """A drained node whose jobs have not ended. One that this rollout has changed already must not
-    have a job."""
+    """A node whose jobs have not ended: reserved, drained, or without a scheduler neither. One that
+    this rollout has changed already must not have a job."""
     if node.changed:
         return _not_drained(node, entry)
     return replace(
         _rest(node, WAITING, entry),
         waits_since=node.waits_since or entry.at,
         reserved=entry.evidence.get("drained") is False,
+        drained=entry.evidence.get("scheduler") != NO_SCHEDULER,
     )
 
 
@@ -482,6 +483,9 @@ def meaning_of(node: NodeState) -> str:
         return AFTER_RELEASE
     if node.state == RELEASED and node.drained_by_others:
         return BY_OTHERS
+    if node.state == WAITING and node.drained:
+        how = "reserved in Slurm" if node.reserved else "drained"
+        return f"{how}; {MEANINGS[WAITING]}"
     if node.serves:
         return f"{MEANINGS[node.state].partition(LEFT)[0]}, {IN_SERVICE} {node.serves}"
     return RESTS[node.rests] if _rests_unfinished(node) else MEANINGS[node.state]

@@ -3,7 +3,6 @@ next, and the outcome. Values in, values out."""
 
 from __future__ import annotations
 
-import datetime
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -91,10 +90,6 @@ UNKNOWN = {
         " --end it does so and ends the rollout"
     ),
 }
-OUTLIVES = (
-    "its jobs may end after {}, when the plan is too old: then audit and plan again; before, the"
-    " same command goes on with it; --end releases it as it is"
-)
 NEXT_OF = {
     WAITING: (
         "when its jobs have ended, the same command goes on with it; --end releases it as it is"
@@ -162,7 +157,6 @@ def status_of(
         for wave in plan.waves
         for host in wave.hosts
     ]
-    rows = [_with_age(row, plan) for row in rows]
     rows = [_with_undo(row, undone.get(row["host"])) for row in rows]
     rows = [{**row, **UNKNOWN} if is_lost and row["state"] == TO_COME else row for row in rows]
     controller = None
@@ -199,16 +193,6 @@ def status_of(
         ],
         "hosts": rows,
     }
-
-
-def _with_age(row: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """The row of a node with the time after which the plan is too old for it, if it may wait until
-    then; "" otherwise."""
-    age = datetime.timedelta(seconds=plan.limits.max_age_s)
-    over = f"{datetime.datetime.fromisoformat(plan.run.started) + age:%Y-%m-%dT%H:%M:%SZ}"
-    late = row["state"] == WAITING and row["until"] > over and not plan.undoes
-    rest = {"next": OUTLIVES.format(over), "too_old_after": over} if late else {"too_old_after": ""}
-    return row | rest
 
 
 def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
@@ -272,9 +256,8 @@ def describe_waiting(status: Mapping[str, Any]) -> str:
     each = zip(rows[:MOST_WAITING], whys, strict=False)
     shown = "; ".join(f"{row['host']} for {visible(why, 200)}" for row, why in each)
     more = f"; and {len(rows) - MOST_WAITING} more (--status)" if rows[MOST_WAITING:] else ""
-    old = [f"; {row['next']}" for row in rows if row["too_old_after"]][:1]
     many = f"{counted(len(rows), 'node')} {'waits' if len(rows) == 1 else 'wait'}"
-    return f"{many}: {shown}{more}{''.join(old)}"
+    return f"{many}: {shown}{more}"
 
 
 def _runs(journal: JournalText, is_over: Callable[[Mapping[str, Any]], bool | None]) -> bool:

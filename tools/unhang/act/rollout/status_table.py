@@ -98,7 +98,7 @@ def _how(status: Mapping[str, Any]) -> str:
             " if no command waits for that, give it again"
         )
     if status["closed"]:
-        return "ended for good"
+        return f"{visible(status['closed'])}, for good"
     if status["ended"]:
         waiting = [row for row in hosts if row["state"] == WAITING]
         return (

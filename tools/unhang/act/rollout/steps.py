@@ -56,7 +56,7 @@ MEANINGS = {
     LOST: "not proved and not brought back: a person has to look, left drained",
     TAKEN_OVER: "another run has taken the node over; it was left to that run",
     POSTPONED: "the journal has no change of it",  # another one, or a person, may have
-    WAITING: "reserved in Slurm, or drained; its jobs have not ended yet, and nothing was changed",
+    WAITING: "its jobs have not ended yet, and nothing was changed",
     UNFINISHED: "a step was begun and has no end in the journal",
     TO_COME: "not touched yet",
 }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import datetime
 
 import pytest
 
 from unhang.act.plan.applicable import NodeNow, OwnWork, reasons_against
-from unhang.act.plan.plan_document import HostPlan, Plan, PlanLimits, PlannedRun
+from unhang.act.plan.plan_document import HostPlan
 from unhang.core.schemas.configuration import hash_of_sections
 
 THEN = {
@@ -16,13 +15,6 @@ THEN = {
     "kernel": {"probe": {"status": "ok"}, "release": "6.1.0-47-amd64"},
 }
 ENTRY = HostPlan("gpu1", "boot-1", hash_of_sections(THEN))
-PLAN = Plan(
-    PlannedRun("run", "2026-11-20T20:00:00Z", None),
-    "2026-11-20",
-    PlanLimits(1, 0, 1, 24 * 3600),
-    (ENTRY,),
-)
-SOON = datetime.datetime(2026, 11, 20, 21, 0, tzinfo=datetime.UTC)
 SAME = NodeNow("boot-1", THEN)
 
 
@@ -32,8 +24,8 @@ def with_driver(version):
     return sections
 
 
-def reasons(now=SAME, at=SOON, then=THEN, own=None, entry=ENTRY):
-    return reasons_against(PLAN, entry, now, at, then, own)
+def reasons(now=SAME, then=THEN, own=None, entry=ENTRY):
+    return reasons_against(entry, now, then, own)
 
 
 def test_a_node_that_is_as_planned_for_may_be_changed():
@@ -70,31 +62,9 @@ def test_a_boot_id_that_was_not_read_refuses(boot_id):
     assert "was not read" in line
 
 
-@pytest.mark.parametrize(
-    ("at", "says"),
-    [
-        (
-            SOON + datetime.timedelta(days=1),
-            "its audit began 2026-11-20T20:00:00Z, 25 h 0 min ago",
-        ),
-        (SOON - datetime.timedelta(days=1), "yet to come by this controller's clock"),
-    ],
-)
-def test_an_old_plan_and_one_of_the_future_refuse(at, says):
-    (line,) = reasons(at=at)
-    assert says in line
-
-
-def test_the_last_second_of_its_age_counts():
-    limit = datetime.datetime(2026, 11, 21, 20, 0, tzinfo=datetime.UTC)
-    assert reasons(at=limit) == []
-    assert reasons(at=limit + datetime.timedelta(seconds=1)) != []
-
-
 def test_what_the_journal_records_as_the_rollouts_own_is_no_reason():
     booted = NodeNow("boot-2", with_driver("580.65.06"))
-    late = SOON + datetime.timedelta(days=3)
-    assert reasons(booted, late, own=OwnWork({"boot-2"}, changed=True)) == []
+    assert reasons(booted, own=OwnWork({"boot-2"}, changed=True)) == []
 
 
 def test_a_foreign_boot_counts_while_the_rollout_is_at_work():

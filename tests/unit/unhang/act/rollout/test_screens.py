@@ -101,7 +101,7 @@ def drained(recorded, jobs):
 def test_a_node_that_waits_names_the_job_and_until_when(recorded):
     drained(recorded, [JOB])
     text = shown(recorded, alive=True)
-    assert "WAITING: 1 node, reserved in Slurm, or drained" in text
+    assert "WAITING: 1 node, drained; its jobs have not ended yet" in text
     assert "why      drain: job 4711 of alice until " in text
 
 

@@ -34,7 +34,7 @@ def plan_of(run):
     return Plan(
         PlannedRun(run, NOW, NOW),
         NOW[:10],
-        PlanLimits(1, 0, 2, 3600),
+        PlanLimits(1, 0, 2),
         tuple(
             HostPlan(host, f"{host}-boot", f"sha256:{'0' * 64}", (Remedy("kernel", {}, ("x",)),))
             for host in ("a", "b")
