@@ -173,6 +173,17 @@ def test_a_node_with_a_job_again_directly_before_its_change_is_released_unchange
     assert node.why.startswith("apply: expected no job on gpu001, found 4711")
 
 
+def test_a_node_whose_role_refused_before_any_change_is_released_unchanged_with_the_cause():
+    refused = {"why": "/etc/apt/preferences.d/site pins other versions: x", "untouched": True}
+    rows = (*well(*FORWARD[:4]), ("apply", StepResult("failed", refused)))
+    node = replay(journal(*rows)).node(HOST)
+    assert next_order(node, TARGET, 1).step == "release"
+    released = StepResult("ok", GOOD["release"] | {"boot_id": "b1"})
+    node = replay(journal(*rows, ("release", released))).node(HOST)
+    assert (node.state, node.changed, node.drained, node.boots) == ("deferred", False, False, ())
+    assert node.why == f"apply: {refused['why']}"
+
+
 def test_a_node_with_a_job_again_directly_before_its_reboot_is_neither_booted_nor_rolled_back_beside_it():
     node = replay(journal(*well(*FORWARD[:5]), ("reboot", IN_USE), *well("keep"))).node(HOST)
     assert (node.state, node.boots, node.lost, node.out_of_service) == ("lost", (), True, True)
