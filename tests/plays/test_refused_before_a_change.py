@@ -4,11 +4,9 @@ one that may have changed something does not; on trees in place of `/`, one for 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import PROJECT, play_tasks
 
 STEP = """
 - name: Site
@@ -67,34 +65,20 @@ def found(tmp_path_factory):
         }
     }
     tasks = [{**lock, "name": "Lock"}, {"name": "Roles", "block": [one], "rescue": [keep]}]
-    (work / "play.yml").write_text(
-        json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}])
-    )
     hosts = {}
     for name, (asked, _untouched) in NODES.items():
         (work / "root" / name / "etc").mkdir(parents=True)
         (work / "root" / name / "etc" / "site").write_text("old")
         hosts[name] = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
             "node_change_rootfs": str(work / "root" / name),
             "remediate_applies": True,
             "remediate_roles": list(ROLES),
             "rollout_evidence": {"free": True},
-            "steps_of": {}, "changed_by": [], **asked,
+            "steps_of": {},
+            "changed_by": [],
+            **asked,
         }
-    (work / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
-    done = subprocess.run(
-        ["ansible-playbook", str(work / "play.yml"), "-i", str(work / "hosts.json")],
-        cwd=PROJECT,
-        env={**environment(work), "ANSIBLE_ROLES_PATH": f"{work}/roles:{PROJECT}/roles"},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
+    play_tasks(work, hosts, *tasks, ANSIBLE_ROLES_PATH=f"{work}/roles:{PROJECT}/roles")
     return {name: json.loads((work / f"{name}.json").read_text()) for name in NODES}
 
 

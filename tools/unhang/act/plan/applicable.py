@@ -3,8 +3,7 @@ has changed. How old the plan is refuses nothing. Values in, values out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from unhang.act.plan.plan_document import HostPlan
@@ -14,58 +13,41 @@ SHOWN_FACTS = 5
 AGAIN = "audit it again, then unhang plan"
 
 
-@dataclass(frozen=True)
-class NodeNow:
-    """The node at its latest reading. sections: of its facts, plain; None if it was not read."""
-
-    boot_id: str | None
-    sections: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class OwnWork:
-    """This rollout's own changes of the node, from the journal. boots: ids of the boots that it
-    caused; changed: a step that changes the node has begun."""
-
-    boots: Collection[str] = ()
-    changed: bool = False
+Sections = Mapping[str, Any]
 
 
 def reasons_against(
-    entry: HostPlan, now: NodeNow,
-    then: Mapping[str, Any] | None = None, own: OwnWork | None = None,
-) -> list[str]:  # fmt: skip
+    entry: HostPlan, now: Sections | None, then: Sections | None = None, own_boot: str | None = None
+) -> list[str]:
     """One line for each reason why the entry must not be applied; [] if it may be.
 
-    then: sections of the node in the plan's run, plain, to name the facts; None if they no longer
-    exist. own: this rollout's changes of the node.
+    now: sections of the node at its latest reading, plain; None if it was not read. then: those in
+    the plan's run, to name the facts; None if they no longer exist. own_boot: of a node that this
+    rollout has changed, the boot that it knows of; None for any other.
     """
-    own = own or OwnWork()
     if entry.config_hash is None:
         return [f"{entry.host}: it was not read when the plan was made; {AGAIN}"]
-    if now.sections is None:
+    if now is None:
         return [f"{entry.host}: it did not answer when it was read again"]
-    found = _boot(entry, now, own)
-    found += [] if own.changed else _changes(entry, now.sections, then)
+    found = _boot(entry, (now.get("node") or {}).get("boot_id"), own_boot)
+    found += _changes(entry, now, then) if own_boot is None else []
     return [f"{entry.host}: {line}; {AGAIN}" for line in found]
 
 
-def _boot(entry: HostPlan, now: NodeNow, own: OwnWork) -> list[str]:
-    if now.boot_id is None or entry.boot_id is None:
+def _boot(entry: HostPlan, boot: str | None, own_boot: str | None) -> list[str]:
+    if boot is None or entry.boot_id is None:
         return [
             "the node's boot id was not read, then or now: whether it has booted since is not known"
         ]
-    if now.boot_id == entry.boot_id or now.boot_id in own.boots:
+    if boot in (entry.boot_id, own_boot):
         return []
     return [
-        f"the node has booted since the plan was made: its node.boot_id is {now.boot_id}, not"
+        f"the node has booted since the plan was made: its node.boot_id is {boot}, not"
         f" {entry.boot_id}"
     ]
 
 
-def _changes(
-    entry: HostPlan, sections: Mapping[str, Any], then: Mapping[str, Any] | None
-) -> list[str]:
+def _changes(entry: HostPlan, sections: Sections, then: Sections | None) -> list[str]:
     if hash_of_sections(sections) == entry.config_hash:
         return []
     if then is None or hash_of_sections(then) != entry.config_hash:

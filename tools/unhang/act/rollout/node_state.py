@@ -23,6 +23,7 @@ from unhang.act.rollout.steps import (
     PUT_OFF,
     RELEASED,
     SILENT,
+    SMOKES,
     SOAK,
     TAKEN_OVER,
     TO_COME,
@@ -338,13 +339,14 @@ def _released(node: NodeState, evidence: Evidence) -> NodeState:
 
 
 def _proof(step: str) -> Any:
-    """Without a smoke test nothing loads the node after its audit: no later proof would run."""
-    rest = PROOFS[PROOFS.index(step) :]
+    """Where the smoke test is skipped, neither of them is asked for; the audit at the end is."""
     return lambda node, evidence: replace(
         node,
         proofs={
             **node.proofs,
-            **dict.fromkeys(rest if "skipped" in evidence else (step,), evidence["boot_id"]),
+            **dict.fromkeys(
+                (step, *SMOKES) if "skipped" in evidence else (step,), evidence["boot_id"]
+            ),
         },
     )
 

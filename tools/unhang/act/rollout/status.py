@@ -10,12 +10,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from unhang.act.plan.applicable import AGAIN
 from unhang.act.plan.plan_document import HostPlan, Plan
 from unhang.act.rollout.bandwidth import rates_of, span_of
 from unhang.act.rollout.journal_text import JournalText
 from unhang.act.rollout.node_state import NodeState, meaning_of
-from unhang.act.rollout.plan_policy import describe_edit
-from unhang.act.rollout.reasons import joined
+from unhang.act.rollout.reasons import describe_edit, joined
 from unhang.act.rollout.rollout_state import RolloutState, replay
 from unhang.act.rollout.state_machine import next_order
 from unhang.act.rollout.steps import (
@@ -27,11 +27,11 @@ from unhang.act.rollout.steps import (
     LOST,
     POSTPONED,
     RELEASED,
-    ROLLOUT,
     SILENT,
     SOAK,
     TAKEN_OVER,
     TO_COME,
+    UNDONE,
     UNFINISHED,
     WAIT,
     WAITING,
@@ -129,18 +129,11 @@ def status_of(
     says.
     """
     replayed = replay(journal.entries)
-    runs = _runs(journal, is_over)
+    begun = replayed.begun
+    runs = begun is not None and not replayed.ended and is_over(begun.evidence) is False
     by_host: dict[str, list[Entry]] = {}
     for one in journal.entries:
         by_host.setdefault(one.host, []).append(one)
-    begun = next(
-        (
-            one
-            for one in reversed(journal.entries)
-            if not one.host and one.step == ROLLOUT and one.status == BEGUN
-        ),
-        None,
-    )
     options = shlex.join(
         f"--ansible={word}"
         for word in (begun.evidence.get("options") if begun is not None else None) or ()
@@ -201,7 +194,7 @@ def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
     if undone is None:
         return {**row, "undone": ""}
     came_to: dict[str, Any] = {
-        "state": TAKEN_OVER,  # by the undo, whose journal has the rest
+        "state": UNDONE,
         "meaning": "what the rollout changed was undone",
         "next": "",
     }
@@ -258,14 +251,6 @@ def describe_waiting(status: Mapping[str, Any]) -> str:
     more = f"; and {len(rows) - MOST_WAITING} more (--status)" if rows[MOST_WAITING:] else ""
     many = f"{counted(len(rows), 'node')} {'waits' if len(rows) == 1 else 'wait'}"
     return f"{many}: {shown}{more}"
-
-
-def _runs(journal: JournalText, is_over: Callable[[Mapping[str, Any]], bool | None]) -> bool:
-    """Whether a controller is at work for certain."""
-    last = next(
-        (one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT), None
-    )
-    return last is not None and last.status == BEGUN and is_over(last.evidence) is False
 
 
 def _row(
@@ -422,7 +407,7 @@ def what_next(
     if order is None:
         return ""
     if node.state == POSTPONED:
-        return "the same command tries it again"
+        return "" if AGAIN in node.why else "the same command tries it again"
     again = "when it answers, the same command" if node.rests == SILENT else "the same command"
     does = "reboots it, unless it has booted since" if order.again else DOES[order.step]
     return f"{again} goes on: it {does}"

@@ -47,6 +47,7 @@ STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS)
 # is run again.
 TO_COME, UNFINISHED, WAITING, POSTPONED = "to come", "unfinished", "waiting", "deferred"
 RELEASED, KEPT, LOST, TAKEN_OVER = "released", "kept", "lost", "taken over"
+UNDONE = "undone"  # of a row of the status alone: the journal of the undo has the rest
 FINAL = (RELEASED, KEPT, LOST, TAKEN_OVER)
 # nothing was changed and nothing failed: the same command takes it up again
 PUT_OFF = (POSTPONED, WAITING)

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from rollout_plans import GROUPS, HOSTS, Recorded, planned
 
 from unhang.act.plan.plan_document import read_plan, write_plan
@@ -143,14 +144,9 @@ def test_a_plan_for_hosts_that_are_gone_touches_nothing(tmp_path):
         (GROUPS, "many", "is not a number of nodes or a share such as 5%"),
     ],
 )
-def test_limits_that_do_not_hold_are_refused_before_the_controller_begins(
-    tmp_path, groups, max_failed, reason
-):
-    planned(tmp_path)
+def test_limits_that_do_not_hold_are_refused(tmp_path, groups, max_failed, reason):
     with pytest.raises(UserError, match=reason):
-        begin(tmp_path, HOSTS, WHO, over, "", groups, max_failed)
-    assert not (tmp_path / "journal.jsonl").exists()
-    assert begin(tmp_path, HOSTS, WHO, over, "", GROUPS, "1")["epoch"] == 1
+        limits_of(planned(tmp_path), groups, max_failed)
 
 
 def test_what_is_too_long_for_the_journal_is_cut(conductor):
@@ -191,7 +187,7 @@ def test_the_floor_is_one_of_the_nodes_that_were_audited(conductor):
 
 
 def test_what_the_floor_leaves_is_written_down_and_admits(conductor):
-    plan = replace(conductor.plan, limits=replace(conductor.plan.limits, floor=2))
+    plan = replace(conductor.plan, limits=structs.replace(conductor.plan.limits, floor=2))
     floored = replace(conductor, plan=plan)
     assert floored.keep_floor(Service(frozenset("ab"), {"c": "alice (bad DIMM)"})).endswith(
         "out of service by others: c (alice (bad DIMM))"
