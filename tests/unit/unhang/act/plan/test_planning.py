@@ -17,6 +17,7 @@ import sys
 import five_situations
 import fleets
 import pytest
+from documented_command import as_typed
 
 from unhang.act.commands import remediate
 from unhang.act.plan.description import describe_limits, describe_manual_work, describe_totals
@@ -642,11 +643,12 @@ def test_a_role_on_named_nodes_is_planned_from_an_audit_of_these_nodes(tmp_path,
         (tmp_path / "latest").symlink_to("run")
         return 1  # findings
 
-    typed = ["--role", role, "--host", host, "-i", "fleet", "--ansible=--become"]
-    given = command_and_parser("remediate")[1].parse_args(typed)
+    places = {"gpu_driver": role, "gpu[01-04]": host}
+    typed = as_typed("unhang remediate --role gpu_driver --host gpu[01-04]", places)[2:]
+    given = command_and_parser("remediate")[1].parse_args([*typed, "-i", "fleet"])
     options = remediate._audited(remediate.RemediateOptions.of(given), audit)
     made = remediate._planned(options, None)[1]
-    assert audited == [["-i", "fleet", "-q", "--limit", host, "--", "--become"]]
+    assert audited == [["-i", "fleet", "-q", "--limit", host, "--"]]
     assert [(one.host, one.roles) for one in made.hosts] == [(host, [role])]
     with pytest.raises(UserError, match="--role needs --host beside it, and no RUN"):
         remediate._audited(options, audit)

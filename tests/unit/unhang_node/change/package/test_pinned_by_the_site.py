@@ -10,7 +10,7 @@ from fakes.node_tree import dpkg_status, plant
 from repository import build_package, packages_index
 
 from unhang_node.change.package.apt.change import refused_for
-from unhang_node.change.package.apt.commands import PREFERENCES, pinning_files, simulate, update
+from unhang_node.change.package.apt.commands import PREFERENCES, simulate, update
 from unhang_node.change.package.values import Refused, View
 
 SITE, OTHER = f"{PREFERENCES}/site", f"{PREFERENCES}/other"
@@ -72,4 +72,3 @@ def test_a_pin_that_is_not_the_reason_is_not_named(tmp_path):
 def test_a_request_that_apt_can_do_has_no_reason(tmp_path):
     view = view_of(tmp_path, {SITE: HARMLESS}, "Depends: lib (= 2), more (= 2)\n")
     assert {step.name for step in simulate(view, ["driver=2"])} == {"driver", "lib", "more"}
-    assert pinning_files(view, ["nowhere"]) == []
