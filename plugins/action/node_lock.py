@@ -14,9 +14,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.validation import check_type_int
 from ansible.plugins.action import ActionBase
 
-_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
+]
 
 from unhang.core.ansible.controllers import is_over
 

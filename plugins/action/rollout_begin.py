@@ -14,9 +14,10 @@ from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
+]
 
 
 class ActionModule(ActionBase):
@@ -55,7 +56,6 @@ class ActionModule(ActionBase):
         known = task_vars["hostvars"]
         edited = [host for host in hosts if known[host].get("rollout_policy_edited")]
         evidence |= {"policy_edited": edited} if edited else {}
-        max_failed = str(self._templar.template(task_vars.get("unhang_max_failed", 0)))
         try:
             parse_soak(given["soak"])  # before a controller is registered
             begun = begin(
@@ -64,8 +64,6 @@ class ActionModule(ActionBase):
                 evidence,
                 _is_over,
                 given["takes_over"],
-                None if given["ending"] else task_vars["groups"],
-                max_failed,
                 given["command"],
             )
         except (UserError, OSError) as problem:

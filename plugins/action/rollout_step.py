@@ -15,9 +15,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 BOOT_ID = re.compile(r"[0-9a-f-]{36}")
-_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
+]
 
 
 class ActionModule(ActionBase):
@@ -102,5 +103,5 @@ class ActionModule(ActionBase):
         return {"ended": not proved, "msg": line}
 
     def _proved(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
-        proved, line = conductor.ending(host)
+        proved, line = conductor.ending(host, bool(task_vars.get("unhang_command")))
         return {"failed": not proved, "msg": line}

@@ -13,9 +13,10 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
+]
 
 
 class ActionModule(ActionBase):
@@ -47,40 +48,23 @@ class ActionModule(ActionBase):
         }
         _, given = self.validate_argument_spec(argument_spec=options)
         try:
-            if given["part"] == "floor":
-                return {
-                    "changed": False,
-                    "msg": self._keep_floor(conductor_of(given["rollout"]), given, task_vars),
-                }
+            conductor, part = conductor_of(given["rollout"]), given["part"]
             soak_s = parse_soak(str(given["rollout"].get("soak") or ""))
-            if given["part"] == "look_back":
-                return {
-                    "changed": False,
-                    "msg": self._look_back(
-                        conductor_of(given["rollout"]), given, task_vars, soak_s
-                    ),
-                }
-            if given["part"] == "rebuild":
-                return {
-                    "changed": False,
-                    "msg": conductor_of(given["rollout"]).rebuild(
-                        _kept_by_nodes(given["hosts"], task_vars)
-                    ),
-                }
-            if given["part"] == "soak":
-                return {
-                    "changed": False,
-                    "msg": conductor_of(given["rollout"]).soak_at_the_end(soak_s),
-                }
-            admitted = conductor_of(given["rollout"]).begin_wave(
-                [str(host) for host in given["hosts"]],
-                task_vars["groups"],
-                given["max_failed"],
-                soak_s,
-            )
+            if part == "begin":
+                hosts = [str(host) for host in given["hosts"]]
+                admitted = conductor.begin_wave(
+                    hosts, task_vars["groups"], given["max_failed"], soak_s
+                )
+                return {"changed": False, **admitted, "msg": wave_line(admitted)}
+            line = {
+                "floor": lambda: self._keep_floor(conductor, given, task_vars),
+                "look_back": lambda: self._look_back(conductor, given, task_vars, soak_s),
+                "rebuild": lambda: conductor.rebuild(_kept_by_nodes(given["hosts"], task_vars)),
+                "soak": lambda: conductor.soak_at_the_end(soak_s),
+            }[part]()
+            return {"changed": False, "msg": line}
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
-        return {"changed": False, **admitted, "msg": wave_line(admitted)}
 
     def _keep_floor(self, conductor: Any, given: Mapping[str, Any], task_vars: Any) -> Any:
         from unhang.act.rollout.floor import service_of

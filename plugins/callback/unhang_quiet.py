@@ -25,9 +25,10 @@ from typing import Any
 
 from ansible.plugins.callback.default import CallbackModule as DefaultOutput
 
-_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
+]
 
 from unhang.core.ansible.plays import audits
 from unhang.core.ansible.printable_text import clean, printable_parts, without_controls

@@ -24,9 +24,10 @@ from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
-_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
+]
 STEPS = ("rollout_begin", "rollout_wave", "rollout_step")
 
 

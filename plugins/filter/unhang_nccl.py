@@ -13,9 +13,10 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
+]
 
 
 def nccl_plan(

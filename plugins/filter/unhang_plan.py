@@ -12,9 +12,10 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
+]
 NOBODY = "all:!all"
 
 
@@ -40,9 +41,7 @@ def plan_faults(path: str, groups: Mapping[str, Sequence[str]], max_failed: int 
 def plan_hosts(path: str, wanted: bool = True) -> Any:
     """The hosts of the plan's waves, in their order; or a pattern that matches no host, if they are
     not wanted or there are none."""
-    hosts = (
-        [host for wave in _plan(str(path)).waves for host in wave.hosts] if path and wanted else []
-    )
+    hosts = list(_plan(str(path)).wave_of) if path and wanted else []
     return hosts or NOBODY
 
 

@@ -24,6 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "support")]
 
@@ -65,7 +67,7 @@ def fleet(folder: Path, count: int) -> tuple[list[str], list[str]]:
         )
         if host in waves[-1]:
             write_node(folder, host, {**FACTS, "sections": sections})
-    limits = dataclasses.replace(example.limits, max_unavailable=count, in_service=count, groups=())
+    limits = structs.replace(example.limits, max_unavailable=count, in_service=count, groups=())
     named = [
         Wave("canary 1" if number == 0 else f"wave {number}", wave)
         for number, wave in enumerate(waves)

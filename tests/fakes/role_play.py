@@ -69,23 +69,30 @@ def environment(folder):
     }
 
 
-def play_here(folder, role, variables, *arguments):
-    """Runs the role on this machine, without a connection: only for planted roots, whose folder the
-    variables name."""
-    inventory = Path(folder) / "hosts.json"
-    host = {
-        "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
-        **variables,
-    }
-    inventory.write_text(json.dumps({"all": {"hosts": {"planted": host}}}))
-    command = ["ansible-playbook", str(write_play(folder, role)), "-i", str(inventory), *arguments]
-    options = {
-        "cwd": PROJECT,
-        "env": environment(folder),
-        "capture_output": True,
-        "text": True,
-        "timeout": DEADLINE_S,
-        "stdin": subprocess.DEVNULL,
-    }
+def run_book(folder, book, *arguments, **more):
+    """Plays it for the hosts of the folder's hosts.json. more: of Ansible's environment."""
+    command = ["ansible-playbook", str(book), "-i", f"{folder}/hosts.json", *map(str, arguments)]
+    options = {"cwd": PROJECT, "env": {**environment(folder), **more}, "capture_output": True}
+    options |= {"text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
     return read_play(subprocess.run(command, **options))
+
+
+def write_hosts(folder, hosts):
+    """An inventory of {name: variables}, all of which are this machine, without a connection."""
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    rows = {name: {**local, **own} for name, own in hosts.items()}
+    (Path(folder) / "hosts.json").write_text(json.dumps({"all": {"hosts": rows}}))
+
+
+def play_tasks(folder, hosts, *tasks, arguments=(), **more):
+    """Plays these tasks; hosts: as for write_hosts."""
+    write_hosts(folder, hosts)
+    book = [{"hosts": "all", "gather_facts": False, "tasks": tasks}]
+    (Path(folder) / "play.yml").write_text(json.dumps(book))
+    return run_book(folder, f"{folder}/play.yml", *arguments, **more)
+
+
+def play_here(folder, role, variables, *arguments):
+    """Runs the role on this machine: only for planted roots, whose folder the variables name."""
+    write_hosts(folder, {"planted": variables})
+    return run_book(folder, write_play(folder, role), *arguments)

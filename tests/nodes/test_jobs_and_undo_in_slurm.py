@@ -240,7 +240,9 @@ def test_slurm_keeps_the_node_free_from_the_jobs_end_and_the_command_ends_meanwh
     )
     assert day.waiting.codes[0] == 3
     assert day.waiting.ended.startswith(f"unhang: 1 node waits: {BUSY} for job {day.waiting.id} of")
-    assert " at the latest; go on then, by hand or from a timer, with: " in day.waiting.ended
+    assert (
+        " at the latest; go on then, or now, by hand or from a timer, with: " in day.waiting.ended
+    )
     assert f" remediate {day.run} " in day.waiting.ended
     assert day.waiting.ended.endswith(" --apply")
 

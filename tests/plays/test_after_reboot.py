@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import play_tasks
 
 BOOTING = """\
 #!/bin/sh
@@ -41,29 +39,15 @@ def after_a_reboot(folder, refusals, wait_s):
             "mode": "0600",
         },
     }
-    (folder / "play.yml").write_text(
-        json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [frame[0], boot, *frame[1:]]}])
-    )
     own = {
+        "ansible_python_interpreter": str(python),
         "node_change_role": "kernel",
         "node_change_rootfs": str(root),
         "unhang_rootfs": [str(root)],
         "node_change_boot_wait_s": wait_s,
     }
-    node = {"ansible_connection": "local", "ansible_python_interpreter": str(python), **own}
-    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": node}}}))
-    command = ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.json")]
-    options = {
-        "cwd": PROJECT,
-        "env": environment(folder),
-        "capture_output": True,
-        "text": True,
-        "timeout": DEADLINE_S,
-        "stdin": subprocess.DEVNULL,
-    }
-    done = subprocess.run(command, **options)
-    sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
-    return done.returncode, done.stdout
+    done = play_tasks(folder, {"gpu001": own}, frame[0], boot, *frame[1:])
+    return done.code, done.output
 
 
 def test_a_node_that_answers_before_it_runs_modules_is_waited_for(tmp_path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -95,7 +96,7 @@ def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_sa
     # a reading of the plan's nodes alone makes no news, and no audit is compared with it
     ended = typed(run_folder, as_typed("unhang remediate --end RUN", {"RUN": run_folder}))
     assert ended.returncode == 1
-    assert "stopped    ended by " in ended.stdout
+    assert re.match(r"rollout of run \S+: ended by \S+@\S+, for good\n", ended.stdout)
     assert "TO COME: 2 nodes, not touched yet" in ended.stdout
 
 
@@ -266,7 +267,9 @@ def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_fol
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["SIGTERM", "Ctrl-C", "SIGHUP"]
+)
 def test_a_rollout_that_is_stopped_in_a_task_ends_ansible_and_names_the_command(
     run_folder, tmp_path, number
 ):
@@ -285,7 +288,9 @@ def test_a_rollout_that_is_stopped_in_a_task_ends_ansible_and_names_the_command(
         assert processes_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["SIGTERM", "Ctrl-C", "SIGHUP"]
+)
 def test_a_rollout_that_is_stopped_in_a_soak_names_the_command(run_folder, number):
     recorded = Recorded(run_folder, planned(run_folder))
     recorded.begin()
@@ -297,6 +302,7 @@ def test_a_rollout_that_is_stopped_in_a_soak_names_the_command(run_folder, numbe
     ) as (process, output):
         assert process.returncode == 2
         assert "unhang: stopped by hand while released nodes soak; go on with: unhang" in output
+        assert output.count(" soaks until ") == 1
 
 
 @contextlib.contextmanager

@@ -4,12 +4,10 @@ GPUs."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import site_drain
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import play_tasks
 from site_drain import FREE
 
 
@@ -34,35 +32,9 @@ def play(folder, step, *arguments, **variables):
             "always": [{**shown, "check_mode": False, "changed_when": False}],
         }
     ]
-    (folder / "play.yml").write_text(
-        json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}])
-    )
-    host = {
-        "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
-        "drain_run": "r1",
-        "drain_wait_timeout_s": 0,
-        **variables,
-    }
-    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": host}}}))
-    command = [
-        "ansible-playbook",
-        str(folder / "play.yml"),
-        "-i",
-        str(folder / "hosts.json"),
-        *arguments,
-    ]
-    options = {
-        "cwd": PROJECT,
-        "env": environment(folder),
-        "capture_output": True,
-        "text": True,
-        "timeout": DEADLINE_S,
-        "stdin": subprocess.DEVNULL,
-    }
-    done = subprocess.run(command, **options)
-    sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
-    return done.returncode, json.loads((folder / "said.json").read_text()), done.stdout
+    host = {"drain_run": "r1", "drain_wait_timeout_s": 0, **variables}
+    done = play_tasks(folder, {"gpu001": host}, *block, arguments=arguments)
+    return done.code, json.loads((folder / "said.json").read_text()), done.output
 
 
 def site(folder, **state):

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+import yaml
+from fakes.role_play import PROJECT, play_tasks
 
 from unhang.core.ansible.controllers import born, machine
 from unhang_node.change.atomic_files import LOCK
@@ -39,28 +39,13 @@ def frame(tmp_path):
 
     def play(*tasks, always=(), **variables):
         block = {"name": "Frame", "block": list(tasks), "always": [*always, TOKEN]}
-        document = [{"hosts": "all", "gather_facts": False, "tasks": [block]}]
-        (tmp_path / "play.yml").write_text(json.dumps(document))
         node = {
-            "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
             "node_change_role": "kernel",
             "node_change_rootfs": str(tmp_path / "root"),
             **variables,
         }
-        (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": node}}}))
-        done = subprocess.run(
-            ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")],
-            cwd=PROJECT,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
-        return done.returncode, done.stdout
+        done = play_tasks(tmp_path, {"gpu001": node}, block)
+        return done.code, done.output
 
     (tmp_path / "root").mkdir()
     return play
@@ -113,3 +98,19 @@ def test_a_lock_is_taken_over_from_a_process_that_has_ended_here_and_from_no_oth
         assert (code == 0) is takes
         assert ("took over from run first by ops@ctl1" in output) is takes
         assert ("run first by ops@ctl1 is at work on it" in output) is not takes
+
+
+def test_a_controller_that_cannot_ask_slurm_is_told_before_a_role_with_a_reboot_changes_anything(
+    frame, tmp_path
+):
+    """Whether or not this machine has Slurm's commands."""
+    (tmp_path / "slurm.conf").touch()
+    given = {"SLURM_CONF": str(tmp_path / "slurm.conf")}
+    asks = {"block": [part("can_reboot")], "environment": given}
+    code, output = frame(asks, drain_adapter="slurm", node_change_run="r1", node_change_fencing=0)
+    assert code != 0
+    assert "drain_slurm_host names a host that has Slurm's" in output
+    role = yaml.safe_load((PROJECT / "roles/gpu_driver/tasks/main.yml").read_text())
+    texts = [json.dumps(step) for step in role[0]["block"]]
+    (asked,) = (number for number, text in enumerate(texts) if "can_reboot" in text)
+    assert not [text for text in texts[:asked] if "stop.yml" in text or "packages.yml" in text]

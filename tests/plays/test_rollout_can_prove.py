@@ -3,12 +3,10 @@ which the smoke test finds no torch is refused, with nothing changed and the opt
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 
 import pytest
-from fakes.role_play import PROJECT, environment, read_play
+from fakes.role_play import PROJECT, play_tasks
 
 DEADLINE_S = 600
 TASKS = PROJECT / "playbooks" / "tasks" / "rollout"
@@ -35,26 +33,8 @@ def played(folder, pythons, *arguments, **variables):
         {"name": "Check", "ansible.builtin.include_tasks": str(TASKS / "can_prove.yml")},
         {"name": "Begin", "ansible.builtin.debug": {"msg": "{{ inventory_hostname }} begins"}},
     ]
-    play = {"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}
-    (folder / "play.yml").write_text(json.dumps([play]))
-    common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    hosts = {
-        name: {**common, "smoke_test_python": python, **variables}
-        for name, python in pythons.items()
-    }
-    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
-    argv = ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.json")]
-    done = subprocess.run(
-        [*argv, *arguments],
-        cwd=PROJECT,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    return read_play(done)
+    hosts = {name: {"smoke_test_python": one, **variables} for name, one in pythons.items()}
+    return play_tasks(folder, hosts, *tasks, arguments=arguments)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--check",)])

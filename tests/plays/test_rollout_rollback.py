@@ -4,11 +4,10 @@ the rollback may be dead."""
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
-from fakes.role_play import PROJECT, environment, read_play
+from fakes.role_play import PROJECT, run_book, write_hosts
 
 RUN, OTHERS = "20261120T070000Z-0123456789", "20261119T070000Z-0123456789"
 DEADLINE_S = 600
@@ -56,43 +55,18 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
         for number, (run, status) in enumerate(states)
     ]
     host = {
-        "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
         "node_states": known,
         "restored": str(tmp_path / "restored"),
+        "rollout_saved_by": RUN,
+        "undo_through": through,
+        "unhang_run": "20261122T070000Z-0123456789",
+        "rollout_evidence": {},
+        "node_change_fencing": 7,
     }
-    (tmp_path / "hosts.json").write_text(
-        json.dumps(
-            {
-                "all": {
-                    "hosts": {
-                        "node": {
-                            **host,
-                            "rollout_saved_by": RUN,
-                            "undo_through": through,
-                            "unhang_run": "20261122T070000Z-0123456789",
-                            "rollout_evidence": {},
-                            "node_change_fencing": 7,
-                        }
-                    }
-                }
-            }
-        )
-    )
-    surroundings = {
-        **environment(tmp_path),
-        "ANSIBLE_ACTION_PLUGINS": f"{plugins}:{PROJECT / 'plugins' / 'action'}",
-    }
-    command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
-    options = {
-        "cwd": PROJECT,
-        "env": surroundings,
-        "capture_output": True,
-        "text": True,
-        "timeout": DEADLINE_S,
-        "stdin": subprocess.DEVNULL,
-    }
-    assert read_play(subprocess.run(command, check=False, **options)).code == 0
+    write_hosts(tmp_path, {"node": host})
+    found = f"{plugins}:{PROJECT / 'plugins' / 'action'}"
+    done = run_book(tmp_path, tmp_path / "play.yml", ANSIBLE_ACTION_PLUGINS=found)
+    assert done.code == 0
     asked = tmp_path / "restored"
     assert (asked.read_text().splitlines() if asked.exists() else []) == restored
 
@@ -143,21 +117,9 @@ def undone(tmp_path, body):
         "node_change_fencing": 7,
         "remediate_applies": True,
     }
-    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"node": host}}}))
-    surroundings = {
-        **environment(tmp_path),
-        "ANSIBLE_ACTION_PLUGINS": f"{plugins}:{PROJECT / 'plugins' / 'action'}",
-    }
-    command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
-    options = {
-        "cwd": PROJECT,
-        "env": surroundings,
-        "capture_output": True,
-        "text": True,
-        "timeout": DEADLINE_S,
-        "stdin": subprocess.DEVNULL,
-    }
-    played = read_play(subprocess.run(command, check=False, **options))
+    write_hosts(tmp_path, {"node": host})
+    found = f"{plugins}:{PROJECT / 'plugins' / 'action'}"
+    played = run_book(tmp_path, tmp_path / "play.yml", ANSIBLE_ACTION_PLUGINS=found)
     return played, json.loads((tmp_path / "evidence").read_text())
 
 

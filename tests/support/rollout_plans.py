@@ -63,7 +63,7 @@ def planned(folder):
     hosts = tuple(
         HostPlan(name, f"{name}-boot", "sha256:" + "0" * 64, (remedy,), reboots) for name in HOSTS
     )
-    limits = PlanLimits(2, 0, 3, 86400, (GroupLimit("rack1", 1),))
+    limits = PlanLimits(2, 0, 3, (GroupLimit("rack1", 1),))
     plan = Plan(
         PlannedRun("20261120T070000Z-0123456789", now, now),
         "2026-11-20",

@@ -130,7 +130,7 @@ def planned(folder, waves, floor=0):
         Plan(
             PlannedRun(run.name, now, now),
             now[:10],
-            PlanLimits(len(hosts), floor, len(hosts), 86400),
+            PlanLimits(len(hosts), floor, len(hosts)),
             tuple(entries),
             tuple(named),
         ),

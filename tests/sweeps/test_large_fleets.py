@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from rollout_plans import EVIDENCE, planned
 
 from unhang.act.plan.plan_document import FILE, Plan, Wave, write_plan
@@ -30,7 +31,7 @@ def fleet(folder, count):
         Wave("canary 1" if at == 0 else f"wave {at}", tuple(hosts[at : at + WAVE]))
         for at in range(0, count, WAVE)
     ]
-    limits = replace(example.limits, max_unavailable=WAVE, in_service=count, groups=())
+    limits = structs.replace(example.limits, max_unavailable=WAVE, in_service=count, groups=())
     write_plan(folder, Plan(example.run, example.day, limits, entries, tuple(waves)))
     rollout = {
         "folder": str(folder),

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from unhang import __version__
 from unhang.commands import COMMANDS, FIRST, HIDDEN, RENAMED
 from unhang.commands.for_jobs import JOB_READER, LOOK_READER, node_documents
-from unhang.commands.handed_over import HANDED_OVER
+from unhang.commands.handed_over import HANDED_OVER, keep_ticket
 from unhang.commands.names import command_and_arguments, load_command, missing_package
 from unhang.core.commands.in_place import ColoursOnly
 from unhang.core.errors import UserError
@@ -52,6 +52,8 @@ HANDED: dict[str, tuple[Any, ...]] = {
     "diagnose": (JOB_READER, LOOK_READER),
     "inspect": (node_documents,),
     **dict.fromkeys(("audit", "demo", "judge", "report"), (HANDED_OVER,)),
+    "plan": (keep_ticket,),
+    "remediate": (keep_ticket, lambda words: _run("audit", words)),
 }
 # they act; who mistypes another option does not mean them
 NEVER_GUESSED = ("--apply", "--take-over", "--prune")

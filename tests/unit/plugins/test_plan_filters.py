@@ -38,7 +38,7 @@ WAVES = (Wave("canary 1", ("gpu1",)), Wave("wave 1", ("gpu2", "gpu3")))
 PLAN = Plan(
     PlannedRun("20261120T202021Z-ed2444e7b2", "2026-11-20T20:20:22Z", None),
     "2026-11-20",
-    PlanLimits(2, 0, 3, 86400),
+    PlanLimits(2, 0, 3),
     HOSTS,
     WAVES,
 )

@@ -1,5 +1,5 @@
-"""What the commands that judge a run are handed: the wing act and the page; each is imported when
-it is asked."""
+"""What commands are handed: those that judge a run the wing act and the page, those that plan the
+vendor's ticket; each is imported when it is asked."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def _repairs(*given: Any) -> Any:
     from unhang.act.plan.role_coverage import repairs_of_run
 
     return repairs_of_run(*given)
+
+
+def keep_ticket(*given: Any) -> Path:
+    """As report_ticket.keep_ticket."""
+    from unhang.audit.commands.report_ticket import keep_ticket
+
+    return keep_ticket(*given)
 
 
 HANDED_OVER = HandedOver(_page, _plan, _rollout, _repairs)

@@ -18,7 +18,7 @@ from ...base.parse.slurm import (
 )
 from ...base.process import FOLDERS, run_process
 from ...facts.parse.slurm_conf import expand
-from .reasons import ANY_RUN, DrainRefused, message_of, reason_for, sealed
+from .reasons import DrainRefused, message_of, reason_for, sealed
 from .slurm_decisions import (
     NOT_KNOWN,
     OUT,
@@ -66,6 +66,7 @@ _AWAY = re.compile(
     re.I,
 )
 _NO_RESERVATION = re.compile(r"Requested reservation is invalid$")
+_UNCONFIGURED = re.compile(r"configuration (?:source|file)")
 _NO_JSON = re.compile(r"serializer|application/json|JSON plugin", re.I)
 
 
@@ -254,9 +255,6 @@ def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     """As drain; resumes the node when its drain is this run's, once its slurmd answers, and deletes
     this run's reservation of it."""
     until = time.monotonic() + target.waits.scheduler_s
-    asked = target.asked
-    if asked.takes_over == ANY_RUN:  # what another run has taken stays its own
-        target = target._replace(asked=asked._replace(takes_over=""))
     standing = _patiently(target.waits, lambda: read_standing(target.node))
     was_reserved = not target.preview and _unreserve(target, standing)
     while True:
@@ -391,23 +389,22 @@ def _nodes_json(*name: str) -> "Optional[str]":
 
 def _slurm_user() -> str:
     """The user as whom slurmctld sets its own reasons: `SlurmUser = slurm(64030)`."""
-    return (
-        parse_config(_call(["scontrol", "show", "config"]))
-        .get("SlurmUser", "")
-        .partition("(")[0]
-        .strip()
-    )
+    return _config().get("SlurmUser", "").partition("(")[0].strip()
 
 
 def _cluster() -> str:
     """ClusterName of the slurmctld that is asked, in lower case; "" if it does not say."""
-    return parse_config(_call(["scontrol", "show", "config"])).get("ClusterName", "").lower()
+    return _config().get("ClusterName", "").lower()
+
+
+def _config() -> "Dict[str, str]":
+    return parse_config(_call(["scontrol", "show", "config"]))
 
 
 def _why_powered_down(node: "SlurmNode") -> str:
     """As powers_down, of slurmctld's present configuration. A list with numbers of nodes
     (gpu[1-9]:4) keeps no certain node."""
-    config = parse_config(_call(["scontrol", "show", "config"]))
+    config = _config()
     kept = config.get("SuspendExcNodes", "")
     return powers_down(config, node, () if ":" in kept else _hosts(kept))
 
@@ -452,5 +449,7 @@ def _call(argv: "Sequence[str]") -> str:
         message = result.last_words or "it printed nothing"
         if _AWAY.search(message):
             raise SlurmAway(message)
+        if _UNCONFIGURED.search(message):
+            message += "; next: drain_slurm_host names a host that has Slurm's slurm.conf"
         raise ValueError(f"{' '.join(argv)[:200]}: ended with {result.code}: {message}")
     return result.stdout

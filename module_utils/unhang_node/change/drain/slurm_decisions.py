@@ -176,12 +176,9 @@ def decide_window(standing: Standing, asked: Asked, hold_s: int, now: int) -> Wi
 
 def is_own_reservation(row: Reservation, name: str, asked: Asked) -> bool:
     """Whether a reservation is of the node of this name alone, and by its own name of this run, or
-    of one that it takes over."""
-    if row.nodes != name or "MAINT" not in row.flags:
-        return False
-    if asked.takes_over == ANY_RUN and row.name.startswith(f"{MARK}-"):
-        return row.name.endswith(f"-{name}")
-    return row.name in [reservation_name(run, name) for run in (asked.run, asked.takes_over) if run]
+    of one run that it takes over by name. One of any other run is that run's wait."""
+    own = [reservation_name(run, name) for run in (asked.run, asked.takes_over) if run]
+    return row.nodes == name and "MAINT" in row.flags and row.name in own
 
 
 def reservation_name(run: str, node: str) -> str:
@@ -190,21 +187,38 @@ def reservation_name(run: str, node: str) -> str:
 
 
 def _reserved(standing: Standing, asked: Asked, begins: int, ends: int) -> str:
-    """Why the node may not be taken: a reservation of others is active, or begins before `ends`;
-    "" for none."""
+    """Why the node may not be taken: a reservation of others is active, or begins before `ends`, or
+    is another run's wait for the node; "" for none."""
     foreign = [
         row
         for row in standing.reservations
         if row.name not in asked.reservations
         and not is_own_reservation(row, standing.node.name, asked)
-        and (row.is_active or (row.starts < ends and row.ends > begins))
+        and (
+            row.is_active
+            or _waiting_run(row, standing.node.name)
+            or (row.starts < ends and row.ends > begins)
+        )
     ]
+    if not foreign:
+        return ""
+    row, name = foreign[0], standing.node.name
+    if run := _waiting_run(row, name):
+        return (
+            f"{name} is reserved for unhang's run {run}, which waits for its jobs ({row.name}), and"
+            f" is left to it; next: unhang remediate {run} --apply goes on there, and unhang"
+            f" remediate --end {run} gives it back"
+        )
     return (
-        f"others have reserved the node: {_reservation(foreign[0])}; drain_reservations names those"
-        " in which to act"
-        if foreign
-        else ""
+        f"others have reserved the node: {_reservation(row)}; drain_reservations names those in"
+        " which to act"
     )
+
+
+def _waiting_run(row: Reservation, node: str) -> str:
+    """The run of unhang that keeps the node free by this reservation; "" for any other one."""
+    run = row.name[len(MARK) + 1 : -len(node) - 1]
+    return run if row.name == reservation_name(run, node) else ""
 
 
 def powers_down(config: Mapping[str, str], node: SlurmNode, kept_nodes: Sequence[str]) -> str:

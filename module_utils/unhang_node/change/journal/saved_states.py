@@ -40,6 +40,7 @@ REPAIR = (
     "put it back from a copy, or move {0}/{1} away, after which what it saved cannot be rolled"
     " back; until then no role begins and nothing is rolled back"
 )
+REFUSING = frozenset(("packages", "hold"))  # steps whose modules save before they change
 OWN_FILES = frozenset(("state.json", "files.json", "selections.json"))
 _ID = re.compile(r"^\d{8}T\d{6}Z-[a-z][a-z0-9_]*(-\d+)?$")
 _ROLE = re.compile(r"^[a-z][a-z0-9_]*$")
@@ -193,11 +194,13 @@ def finish_state(
 
 def fail_state(rootfs: str, state_id: str, message: str, left: Mapping[str, Any]) -> bool:
     """Marks the state of a failed role. True if it is kept, to be rolled back or continued; a state
-    without changes, as after a refusal, is removed. left: as for finish_state."""
-    if _is_without_change(rootfs, state_id):
+    without changes, as after a refusal, is removed: then the role has changed nothing. One with a
+    step that may change what no file shows, such as a reset, is kept. left: as for finish_state."""
+    state = read_state_of(rootfs, state_id)
+    steps = {one["name"] for one in state["steps"]}
+    if steps <= REFUSING and _is_without_change(rootfs, state_id):
         remove_state(rootfs, state_id)
         return False
-    state = read_state_of(rootfs, state_id)
     _write_state(rootfs, dict(state, status="failed", message=message, left=left))
     return True
 

@@ -7,7 +7,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,6 @@ from unhang.act.plan.planning import (
 from unhang.act.plan.scheduler_jobs import SchedulerJobs
 from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal
 from unhang.audit.commands.filters import Filters, add_filters, asked_filter, typed
-from unhang.audit.commands.report_ticket import keep_ticket
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.commands.common_options import (
     add_examples,
@@ -68,6 +67,8 @@ WIDTH, WIDEST = 80, 120
 REPLACED = "gpu-needs-replacement"  # the rule whose nodes get a ticket
 ASKED = "scheduler-jobs.json"  # the schedulers' answers that the run's plan was made with
 DIGEST_SHOWN = 12
+KeepTicket = Callable[[Path, Mapping[str, Any], str], Path]
+"""report_ticket.keep_ticket, which the command line hands over."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(parser, EXAMPLES)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, keep_ticket: KeepTicket) -> int:
     """0 if a plan was made, even an empty one; raises UserError if none can be made."""
     folder = run_folder.find_run(arguments.run)
     limits = PlanOptions(
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         except_=arguments.except_,
     )
     filters = Filters.of(arguments)
-    plan = plan_of(folder, limits, filters, arguments.new)
+    plan = plan_of(folder, limits, filters, keep_ticket, arguments.new)
     if arguments.format == "json" and not arguments.quiet:
         deliver(render_plan(plan), "-")
     elif arguments.format == "table" and not arguments.quiet:
@@ -130,12 +131,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan_of(folder: Path, limits: PlanOptions, filters: Filters, is_new: bool) -> Plan:
+def plan_of(
+    folder: Path, limits: PlanOptions, filters: Filters, keep_ticket: KeepTicket, is_new: bool
+) -> Plan:
     """The plan that the run has; another one only if it is to be new, for who looks at a plan must
     not replace it. Raises UserError."""
     plan = _plan_that_is_there(folder)
     if is_new or plan is None:
-        return _make_plan(folder, limits, filters)
+        return _make_plan(folder, limits, filters, keep_ticket)
     if asked := deciding(limits, filters):
         made = compute_plan(folder, limits, filters)
         if digest_of_plan(made) != digest_of_plan(plan):
@@ -159,17 +162,19 @@ def name_of(plan: Plan) -> str:
     return f"plan {digest_of_plan(plan)[:DIGEST_SHOWN]}"
 
 
-def _make_plan(folder: Path, limits: PlanOptions, filters: Filters) -> Plan:
+def _make_plan(
+    folder: Path, limits: PlanOptions, filters: Filters, keep_ticket: KeepTicket
+) -> Plan:
     """Makes the plan as compute_plan does, and writes plan.json. Another plan that the run has had
     is kept beside it, and the difference is printed."""
     (folder / ASKED).unlink(missing_ok=True)
     plan = compute_plan(folder, limits, filters)
     _keep(folder, plan)
-    _keep_tickets(folder, plan)
+    _keep_tickets(folder, plan, keep_ticket)
     return plan
 
 
-def _keep_tickets(folder: Path, plan: Plan) -> None:
+def _keep_tickets(folder: Path, plan: Plan, keep_ticket: KeepTicket) -> None:
     """Writes the vendor's ticket of each node of the plan with a GPU to replace, and names it."""
     hosts = [one.host for one in plan.hosts if REPLACED in {person.rule for person in one.person}]
     findings = read_findings(folder) if hosts else {}
@@ -275,19 +280,12 @@ def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:
     that only a person can repair."""
     in_waves = [(one.name, plan.by_host[host]) for one in plan.waves for host in one.hosts]
     for wave, entry in [*in_waves, *((None, one) for one in plan.hosts)]:
-        common = {
+        empty: dict[str, Any] = {
+            **dict.fromkeys(COLUMNS),
+            **{name: [] for name in ("because", "refused", "person")},
             "wave": wave,
             "host": entry.host,
             "reboots": sum(one.step != "rollback" for one in entry.reboots),
-        }
-        empty: dict[str, Any] = {
-            **common,
-            "role": None,
-            "before": None,
-            "after": None,
-            "because": [],
-            "refused": [],
-            "person": [],
         }
         if wave is not None:
             yield from (

@@ -72,7 +72,7 @@ def run_preview(
     """0 if it succeeded on every node, else 2. Raises UserError if it did not begin, or was
     stopped."""
     retry = typed_again(folder, options)
-    nodes = counted(sum(len(wave.hosts) for wave in plan.waves), "node")
+    nodes = counted(len(plan.wave_of), "node")
     print(
         f"unhang: previewing {nodes}: roles in check mode, nothing is written; -v shows Ansible's"
         " own output",

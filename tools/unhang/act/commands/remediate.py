@@ -7,24 +7,30 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unhang.act.commands.plan import name_of, plan_of
+from msgspec.structs import replace
+
+from unhang.act.commands.plan import KeepTicket, name_of, plan_of
 from unhang.act.commands.preview import refuse_another_than_previewed, run_preview, shown_line
 from unhang.act.commands.rollout_display import following
 from unhang.act.commands.typed_again import MAX_FAILED, RemediateOptions, typed_again
 from unhang.act.commands.undo import planned_undo
 from unhang.act.plan.description import describe_schedulers, describe_totals, describe_unrepaired
 from unhang.act.plan.plan_document import FILE, Plan, read_plan
+from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.plan.planning import PlanOptions
-from unhang.act.rollout.failure_limit import allowed_failures
+from unhang.act.plan.role_remedies import ROLE_ORDER
+from unhang.act.rollout.failure_limit import allowed_failures, is_over
 from unhang.act.rollout.journal import controllers_of_a_lost_journal, read_journal
-from unhang.act.rollout.rollout_state import replay
+from unhang.act.rollout.rollout_state import RolloutState, replay
 from unhang.act.rollout.soak import DEFAULT as DEFAULT_SOAK
-from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left
+from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left, soaking_before
 from unhang.act.rollout.status import describe_waiting, exit_code, status_of, undo_command
-from unhang.act.rollout.status_table import render_status
+from unhang.act.rollout.status_table import ORDER, render_status
+from unhang.act.rollout.targets import limits_of, waves_of
 from unhang.act.rollout.undone import undone_of
 from unhang.audit.commands.filters import OPTIONS, add_filters, typed
 from unhang.core import project
@@ -58,6 +64,7 @@ from unhang.core.text import ascii_only, data_for_ansible, visible
 
 EXAMPLES = """\
   unhang remediate                                       previews the plan of the last audit
+  unhang remediate --role gpu_driver --host 'gpu[01-04]'   audits these nodes, plans for this role and previews it
   unhang remediate runs/20261120T043323Z-a8229f1434 --rule build-ninja-missing --host mega01   plans for one cause and previews it
   unhang remediate --apply --max-failed 2                acts
   unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
@@ -94,6 +101,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--status",
         "start nothing; show the state of each node and the next step, also after the"
         " controller has died",
+    )
+    now = (
+        "audit the nodes of --host first, and plan what this role repairs there; with --apply it is"
+        " done at once. Repeatable"
+    )
+    parser.add_argument(
+        "--role", action="append", default=[], choices=ROLE_ORDER, metavar="ROLE", help=now
     )
     undoes = (
         "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove,"
@@ -143,13 +157,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(parser, EXAMPLES)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(
+    arguments: argparse.Namespace,
+    keep_ticket: KeepTicket,
+    audit: Callable[[list[str]], int],
+) -> int:
     """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be started;
-    3 nodes wait for their jobs, and the same command goes on with them."""
+    3 nodes wait for their jobs, and the same command goes on with them. audit: `unhang audit`."""
     options = RemediateOptions.of(arguments)
     _check_max_failed(options.max_failed)
     parse_soak(options.soak)
-    folder, plan = _planned(options)
+    if options.role:
+        options = _audited(options, audit)
+        if not options.rule:
+            return 0
+    folder, plan = _planned(options, keep_ticket)
     if options.status:
         return show(folder, plan, options)
     if not plan.waves:
@@ -165,6 +187,8 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     if options.apply:
+        if (code := _nothing_left(folder, plan, options)) is not None:
+            return code
         refuse_another_than_previewed(folder, plan)
         sys.stderr.write(
             f"unhang: applying {name_of(plan)}: {describe_totals(plan)}; drained by"
@@ -176,10 +200,9 @@ def run(arguments: argparse.Namespace) -> int:
     playbook = "rollback.yml" if plan.undoes else "remediate.yml"
     playbook = "end.yml" if options.end else playbook
     command = [ansible_env.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
-    command += [
-        word for inventory in _inventories(options, folder, home) for word in ("-i", inventory)
-    ]
-    hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
+    given = inventories_of(options.inventory or own_inventories(folder) or None, home)
+    command += [word for inventory in given for word in ("-i", inventory)]
+    hosts = ",".join(plan.wave_of)
     with limit_arguments("" if options.end else hosts) as limit:
         variables = variables_of(options, folder, plan)
         argv = [*command, *limit, "-e", data_for_ansible(variables), *options.ansible]
@@ -194,6 +217,52 @@ def run(arguments: argparse.Namespace) -> int:
             )
             new_run = new_run.parent / run_folder.new_run_id()
     return _outcome(played, folder, plan, options, earlier)
+
+
+def _audited(options: RemediateOptions, audit: Callable[[list[str]], int]) -> RemediateOptions:
+    """The options for a new run of these nodes alone, and for the rules that failed there and whose
+    repair is one of the roles. Raises UserError."""
+    latest = Path(named := run_folder.latest_run())
+    others = options.rule or options.undo or options.status or options.end
+    if not options.host or others or options.plan != named:
+        raise UserError(
+            "--role needs --host beside it, and no RUN, --rule, --status, --undo or --end: it"
+            " audits these nodes first"
+        )
+    known = options.inventory or (own_inventories(latest) if latest.is_dir() else None)
+    words = [word for inventory in known or () for word in ("-i", inventory)]
+    words += ["-q", "--limit", ",".join(options.host), "--", *options.ansible]
+    if audit(words) > 1:
+        raise UserError("the nodes could not be audited, so nothing is planned")
+    folder = latest.resolve()
+    rules = {
+        one["rule"]
+        for one in read_planned_findings(folder)["findings"]
+        if one["verdict"] == "fail" and (one["remedy"] or {}).get("role") in options.role
+    }
+    if not rules:
+        sys.stderr.write(
+            f"unhang: the audit in {as_typed(folder)} found nothing that"
+            f" {' or '.join(options.role)} repairs; nothing is planned\n"
+        )
+    return replace(options, plan=str(folder), rule=sorted(rules))
+
+
+def _nothing_left(folder: Path, plan: Plan, options: RemediateOptions) -> int | None:
+    """The exit code of a rollout that has ended, which is said in a line, so that a timer that goes
+    on with it ends too; None of any other."""
+    standing = RolloutState(waves_of(plan)).take(read_journal(folder).entries)
+    soaking = soaking_before(standing, plan, parse_soak(options.soak), len(plan.waves))
+    groups = {one.group: [one.group] for one in plan.limits.groups}  # any: nothing is begun
+    if soaking or not is_over(standing, limits_of(plan, groups, options.max_failed)):
+        return None
+    status = _status(folder, plan, options)
+    counts = [f"{status['counts'][state]} {state}" for state in ORDER if state in status["counts"]]
+    sys.stderr.write(
+        f"unhang: nothing is left to do: {', '.join(counts)}; each node:"
+        f" {project.program_as_typed()} remediate {as_typed(folder)} --status\n"
+    )
+    return exit_code(status)
 
 
 def _soaked(folder: Path, options: RemediateOptions, since: str) -> bool:
@@ -226,7 +295,7 @@ def _check_max_failed(given: str) -> None:
         raise UserError(f"--max-failed: {problem}") from None
 
 
-def _planned(options: RemediateOptions) -> tuple[Path, Plan]:
+def _planned(options: RemediateOptions, keep_ticket: KeepTicket) -> tuple[Path, Plan]:
     """(run folder, plan): a new plan for the selected findings, else the existing one."""
     if options.through and not options.undo:
         raise UserError("--through needs --undo beside it")
@@ -257,7 +326,7 @@ def _planned(options: RemediateOptions) -> tuple[Path, Plan]:
             f" {beside}"
         )
     folder = run_folder.find_run(options.plan).resolve()
-    plan = plan_of(folder, PlanOptions(), options, options.new)
+    plan = plan_of(folder, PlanOptions(), options, keep_ticket, options.new)
     sys.stderr.write(f"unhang: planned: {describe_totals(plan)}\n")
     return folder, plan
 
@@ -423,9 +492,7 @@ def _outcome(
         )
     if waiting := describe_waiting(status):
         sys.stdout.flush()
-        sys.stderr.write(f"unhang: {waiting}; go on then, by hand or from a timer, with: {again}\n")
+        sys.stderr.write(
+            f"unhang: {waiting}; go on then, or now, by hand or from a timer, with: {again}\n"
+        )
     return code
-
-
-def _inventories(options: RemediateOptions, folder: Path, home: Path) -> list[str]:
-    return inventories_of(options.inventory or own_inventories(folder) or None, home)

@@ -15,9 +15,11 @@ MAX_FAILED = "0"
 
 
 class RemediateOptions(Filters, frozen=True):
-    """plan: a plan, or a run's folder or id; ansible: arguments for ansible-playbook."""
+    """plan: a plan, or a run's folder or id; role: whose repairs are planned, after an audit;
+    ansible: arguments for ansible-playbook."""
 
     plan: str
+    role: list[str]
     apply: bool
     status: bool
     end: bool

@@ -1,90 +1,53 @@
-"""Why a plan's entry may not be applied to its node now: it is too old, the node has booted, or its
-configuration has changed. Values in, values out."""
+"""Why a plan's entry may not be applied to its node now: the node has booted, or its configuration
+has changed. How old the plan is refuses nothing. Values in, values out."""
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from unhang.act.plan.plan_document import HostPlan, Plan
+from unhang.act.plan.plan_document import HostPlan
 from unhang.core.schemas.configuration import changed_facts, hash_of_sections
 
 SHOWN_FACTS = 5
 AGAIN = "audit it again, then unhang plan"
 
 
-@dataclass(frozen=True)
-class NodeNow:
-    """The node at its latest reading. sections: of its facts, plain; None if it was not read."""
-
-    boot_id: str | None
-    sections: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class OwnWork:
-    """This rollout's own changes of the node, from the journal. boots: ids of the boots that it
-    caused; changed: a step that changes the node has begun."""
-
-    boots: Collection[str] = ()
-    changed: bool = False
+Sections = Mapping[str, Any]
 
 
 def reasons_against(
-    plan: Plan, entry: HostPlan, now: NodeNow, at: datetime.datetime,
-    then: Mapping[str, Any] | None = None, own: OwnWork | None = None,
-) -> list[str]:  # fmt: skip
+    entry: HostPlan, now: Sections | None, then: Sections | None = None, own_boot: str | None = None
+) -> list[str]:
     """One line for each reason why the entry must not be applied; [] if it may be.
 
-    at: now, with its time zone, by the controller's clock. then: sections of the node in the plan's
-    run, plain, to name the facts; None if they no longer exist. own: this rollout's changes of the
-    node. A node on which it has begun is completed, however old the plan is.
+    now: sections of the node at its latest reading, plain; None if it was not read. then: those in
+    the plan's run, to name the facts; None if they no longer exist. own_boot: of a node that this
+    rollout has changed, the boot that it knows of; None for any other.
     """
-    own = own or OwnWork()
     if entry.config_hash is None:
         return [f"{entry.host}: it was not read when the plan was made; {AGAIN}"]
-    if now.sections is None:
+    if now is None:
         return [f"{entry.host}: it did not answer when it was read again"]
-    found = [] if own.changed else _age(plan, at)
-    found += _boot(entry, now, own)
-    found += [] if own.changed else _changes(entry, now.sections, then)
+    found = _boot(entry, (now.get("node") or {}).get("boot_id"), own_boot)
+    found += _changes(entry, now, then) if own_boot is None else []
     return [f"{entry.host}: {line}; {AGAIN}" for line in found]
 
 
-def _age(plan: Plan, at: datetime.datetime) -> list[str]:
-    started = datetime.datetime.fromisoformat(plan.run.started)
-    age_s = (at - started).total_seconds()
-    if age_s > plan.limits.max_age_s:
-        return [
-            f"the plan is too old: its audit began {plan.run.started}, {_span(age_s)} ago, and it"
-            f" may be {_span(plan.limits.max_age_s)} old"
-        ]
-    if age_s < 0:
-        return [
-            f"the plan's audit began {plan.run.started}, which is yet to come by this controller's"
-            " clock"
-        ]
-    return []
-
-
-def _boot(entry: HostPlan, now: NodeNow, own: OwnWork) -> list[str]:
-    if now.boot_id is None or entry.boot_id is None:
+def _boot(entry: HostPlan, boot: str | None, own_boot: str | None) -> list[str]:
+    if boot is None or entry.boot_id is None:
         return [
             "the node's boot id was not read, then or now: whether it has booted since is not known"
         ]
-    if now.boot_id == entry.boot_id or now.boot_id in own.boots:
+    if boot in (entry.boot_id, own_boot):
         return []
     return [
-        f"the node has booted since the plan was made: its node.boot_id is {now.boot_id}, not"
+        f"the node has booted since the plan was made: its node.boot_id is {boot}, not"
         f" {entry.boot_id}"
     ]
 
 
-def _changes(
-    entry: HostPlan, sections: Mapping[str, Any], then: Mapping[str, Any] | None
-) -> list[str]:
+def _changes(entry: HostPlan, sections: Sections, then: Sections | None) -> list[str]:
     if hash_of_sections(sections) == entry.config_hash:
         return []
     if then is None or hash_of_sections(then) != entry.config_hash:
@@ -99,8 +62,3 @@ def _changes(
     return [
         f"the node's configuration is not that of the plan: {'; '.join(facts[:SHOWN_FACTS])}{more}"
     ]
-
-
-def _span(seconds: float) -> str:
-    minutes = int(seconds) // 60
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from unhang.act.plan.plan_document import HostPlan, Plan, Wave, digest_of_plan
@@ -168,21 +169,12 @@ def describe_limits(plan: Plan) -> str:
 
 def _equal_waves(plan: Plan) -> list[list[Wave]]:
     """Groups of consecutive waves with the same changes and the same number of nodes."""
-    alike = [
-        (
-            len(wave.hosts),
-            wave.is_canary,
-            sorted({_what_happens(plan.by_host[host]) for host in wave.hosts}),
-        )
-        for wave in plan.waves
-    ]
-    grouped: list[list[Wave]] = []
-    for number, wave in enumerate(plan.waves):
-        if number and alike[number] == alike[number - 1]:
-            grouped[-1].append(wave)
-        else:
-            grouped.append([wave])
-    return grouped
+
+    def change(wave: Wave) -> tuple[object, ...]:
+        happens = {_what_happens(plan.by_host[host]) for host in wave.hosts}
+        return len(wave.hosts), wave.is_canary, happens
+
+    return [list(waves) for _, waves in groupby(plan.waves, change)]
 
 
 def _what_happens(entry: HostPlan) -> tuple[str, ...]:
@@ -257,7 +249,7 @@ def _reboots(entry: HostPlan) -> list[str]:
 def describe_schedulers(plan: Plan) -> str:
     """The scheduler that each node of the waves is drained in, in one line."""
     names: dict[str, list[str]] = {}
-    for entry in (plan.by_host[host] for wave in plan.waves for host in wave.hosts):
+    for entry in (plan.by_host[host] for host in plan.wave_of):
         names.setdefault(entry.scheduler or "not known: name it with --drain", []).append(
             entry.host
         )
@@ -274,7 +266,7 @@ def describe_order(plan: Plan, drain: str | None, now: Plan) -> str:
         f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves[:SHOWN_WAVES]
     )
     more = f"; and {len(plan.waves) - SHOWN_WAVES} more" if len(plan.waves) > SHOWN_WAVES else ""
-    jobs = [now.by_host[host].jobs for wave in plan.waves for host in wave.hosts]
+    jobs = [now.by_host[host].jobs for host in plan.wave_of]
     unknown = f", not known on {counted(jobs.count(None), 'node')}" if None in jobs else ""
     waited = (
         f"on {counted(sum(map(bool, jobs)), 'node')}{unknown}; waited for until"

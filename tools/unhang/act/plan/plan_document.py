@@ -7,7 +7,8 @@ import hashlib
 import json
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +49,13 @@ class GroupLimit(msgspec.Struct, frozen=True, omit_defaults=True):
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class PlanLimits:
+class PlanLimits(msgspec.Struct, frozen=True, rename={"except_": "except"}):
     """The limits of the waves, and the restrictions of the plan. max_unavailable already takes the
     floor into account. in_service: nodes that answered."""
 
     max_unavailable: int
     floor: int
     in_service: int
-    max_age_s: int
     groups: tuple[GroupLimit, ...] = ()
     only: tuple[str, ...] = ()
     except_: tuple[str, ...] = ()
@@ -155,7 +154,7 @@ class Wave:
 @dataclass(frozen=True)
 class Plan:
     """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies;
-    wave_of: the wave of a host, from 0.
+    wave_of: the wave of a host, from 0, in the order of the waves.
     undoes: id of the run whose rollout the plan undoes, "" for any other plan; through: and what
     later runs have changed."""
 
@@ -166,16 +165,14 @@ class Plan:
     waves: tuple[Wave, ...] = ()
     undoes: str = ""
     through: bool = False
-    by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
-    wave_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_host", {one.host: one for one in self.hosts})
-        object.__setattr__(
-            self,
-            "wave_of",
-            {host: number for number, wave in enumerate(self.waves) for host in wave.hosts},
-        )
+    @cached_property
+    def by_host(self) -> Mapping[str, HostPlan]:
+        return {one.host: one for one in self.hosts}
+
+    @cached_property
+    def wave_of(self) -> Mapping[str, int]:
+        return {host: number for number, wave in enumerate(self.waves) for host in wave.hosts}
 
     def for_host(self, host: str) -> HostPlan | None:
         """The entry of a host; None for a host without a finding, or one that is not in the
@@ -186,17 +183,8 @@ class Plan:
 def to_document(plan: Plan) -> dict[str, Any]:
     """The plan as a JSON document, with its digest. Hosts and waves are not copied; the encoder
     writes the plan's own objects."""
-    limits: dict[str, Any] = msgspec.to_builtins(plan.limits)
-    limits["except"] = limits.pop("except_")
-    content = {
-        "run": plan.run,
-        "day": plan.day,
-        "limits": limits,
-        "hosts": plan.hosts,
-        "waves": plan.waves,
-    }
-    content |= {"undoes": plan.undoes} if plan.undoes else {}
-    content |= {"through": True} if plan.through else {}
+    names = ("run", "day", "limits", "hosts", "waves", "undoes", "through")
+    content = {name: value for name in names if (value := getattr(plan, name)) or name in names[:5]}
     document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **content}
     return {**document, "digest": digest_of(document)}
 
@@ -247,16 +235,12 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
             f"{path} was edited since `unhang plan` wrote it (its digest differs){_next(path)}"
         )
     try:
-        plan = _to_plan(document)
+        plan = msgspec.convert(document, Plan)
     except msgspec.ValidationError as problem:
         raise UserError(f"{path}: {visible(str(problem), 300)}{_next(path)}") from None
     _check_hosts(plan, path)
     _check_remedies(plan, path)
-    gone = (
-        sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts))
-        if known_hosts is not None
-        else []
-    )
+    gone = sorted(plan.wave_of.keys() - known_hosts) if known_hosts is not None else []
     if gone:
         names = listed([visible(host, 80) for host in gone], SHOWN_HOSTS)
         raise UserError(
@@ -288,20 +272,6 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path}: {visible(where, 200)}: {visible(fault.message, 300)}{_next(path)}"
         )
     return document
-
-
-def _to_plan(document: dict[str, Any]) -> Plan:
-    limits = {**document["limits"], "except_": document["limits"]["except"]}
-    limits.pop("except")
-    return Plan(
-        msgspec.convert(document["run"], PlannedRun),
-        document["day"],
-        msgspec.convert(limits, PlanLimits),
-        msgspec.convert(document["hosts"], tuple[HostPlan, ...]),
-        msgspec.convert(document["waves"], tuple[Wave, ...]),
-        str(document.get("undoes") or ""),
-        document.get("through") is True,
-    )
 
 
 def _check_hosts(plan: Plan, path: Path) -> None:

@@ -35,7 +35,6 @@ from unhang.core.text import visible
 from unhang_node.base.nvml.names import domain_name
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
-MAX_AGE_S = 24 * 3600
 TRAYS = 1  # of an NVLink domain out of service at once: its jobs span the rack
 
 
@@ -138,7 +137,6 @@ def _limits(
         most,
         floor,
         answered,
-        MAX_AGE_S,
         tuple(
             GroupLimit(group, limited[group], tuple(sorted(racks.get(group, ()), key=natural)))
             for group in sorted(limited, key=natural)
@@ -173,7 +171,7 @@ def _run(findings: Mapping[str, Any]) -> PlannedRun:
     except ValueError:
         raise UserError(
             "findings.json must give the time when the run began, and gives"
-            f" {run.get('started')!r}: the plan would have no age; audit again"
+            f" {run.get('started')!r}; audit again"
         ) from None
     started = (
         written.astimezone(datetime.UTC) if written.tzinfo else written.replace(tzinfo=datetime.UTC)

@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unhang.act.role_changes.driver_inputs import DriverInputs, boot_release, packaged_driver, same
+from unhang.act.role_changes.driver_inputs import (
+    DriverInputs,
+    boot_release,
+    is_without_kernels,
+    packaged_driver,
+    same,
+)
 from unhang.act.role_changes.driver_sets import FABRIC_PACKAGES
 from unhang_node.base.parse.nvidia_driver import upstream_version
 
@@ -24,7 +30,7 @@ def check_driver(inputs: DriverInputs, plan: Mapping[str, Any]) -> dict[str, Any
     }
     return {
         "faults": faults,
-        "notes": list(_other_kernels(inputs, version)),
+        "notes": [*_unchecked(inputs), *_other_kernels(inputs, version)],
         "pending": pending,
         **versions,
     }
@@ -51,11 +57,15 @@ def _package_faults(inputs: DriverInputs, version: str) -> Iterator[str]:
 
 def _boot_faults(inputs: DriverInputs, version: str) -> Iterator[str]:
     """The kernel that boots next must have the module, under the distribution's name."""
-    release = boot_release(inputs)
-    row = next(
-        (row for row in inputs.fact("kernel.installed") or () if row["release"] == release), None
-    )
+    release, rows = boot_release(inputs), inputs.fact("kernel.installed")
+    row = next((row for row in rows or () if row["release"] == release), None)
     if row is None:
+        if not is_without_kernels(inputs):
+            found = "is not an installed kernel" if rows else "was not read with its modules"
+            yield (
+                f"{inputs.host}: {release or 'the kernel'}, which boots next, {found}: whether it"
+                f" has nvidia module {version} is not known; do not boot it"
+            )
         return
     module = row.get("nvidia_module")
     if module is None and _is_built(inputs, version, str(release)):
@@ -72,6 +82,14 @@ def _boot_faults(inputs: DriverInputs, version: str) -> Iterator[str]:
         yield (
             f"{inputs.host}: {release}, the kernel that boots next, has {found}, not nvidia module"
             f" {version}{states}; do not boot it"
+        )
+
+
+def _unchecked(inputs: DriverInputs) -> Iterator[str]:
+    if is_without_kernels(inputs):
+        yield (
+            f"{inputs.host}: it has no kernels, as in a container: whether the one that boots next"
+            " has the module was not checked"
         )
 
 

@@ -176,6 +176,14 @@ def kernel_stream(inputs: DriverInputs) -> str:
     return stream if {f"linux-{stream}", f"linux-image-{stream}"} & names else flavour
 
 
+def is_without_kernels(inputs: DriverInputs) -> bool:
+    """Whether kernels were looked for and there are none, or the node is a container, in which
+    those of its machine cannot be read."""
+    return bool(
+        inputs.fact("kernel.installed") == [] or inputs.fact("node.virtualization.is_container")
+    )
+
+
 def boot_release(inputs: DriverInputs) -> str | None:
     """Release of the kernel that boots next; if that is unknown, of the running one."""
     release = inputs.fact("kernel.boot.default_release") or inputs.fact("kernel.release")

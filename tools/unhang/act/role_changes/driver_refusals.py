@@ -6,7 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypedDict
 
-from unhang.act.role_changes.driver_inputs import DriverInputs, architectures, boot_release
+from unhang.act.role_changes.driver_inputs import (
+    DriverInputs,
+    architectures,
+    boot_release,
+    is_without_kernels,
+)
 from unhang.act.role_changes.driver_packages import PackageSet, flavour_faults
 from unhang_node.base.parse.nvidia_driver import branch_of
 from unhang_node.base.versions.compare import compare_versions, holds
@@ -164,7 +169,16 @@ def headers(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]:
     release = boot_release(inputs)
     if not is_built_here(packages) or release is None:
         return
-    rows = {row["release"]: row for row in inputs.fact("kernel.installed") or ()}
+    listed = inputs.fact("kernel.installed")
+    if listed is None and not is_without_kernels(inputs):
+        yield refusal(
+            "kernels-not-read",
+            f"headers of {release}, the kernel that boots next",
+            "the installed kernels were not read",
+            inputs.host,
+            "look why (unread of the section kernel), and audit again",
+        )
+    rows = {row["release"]: row for row in listed or ()}
     if rows.get(release, {}).get("headers") is False or (rows and release not in rows):
         name = (
             f"kernel-devel-{release}"

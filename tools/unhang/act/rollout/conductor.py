@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.act.plan.applicable import NodeNow, OwnWork, reasons_against
+from unhang.act.plan.applicable import reasons_against
 from unhang.act.plan.disruption import kind_of_plain
 from unhang.act.plan.plan_document import HostPlan, Plan, read_plan
 from unhang.act.rollout import failure_limit, journal, state_machine
@@ -43,7 +43,7 @@ from unhang.act.rollout.steps import (
 )
 from unhang.act.rollout.targets import limits_of, target_of, waves_of
 from unhang.act.rollout.undone import describe_undone, undone_of
-from unhang.act.rollout.waiting import waits_until
+from unhang.act.rollout.waiting import utc_text, waits_until
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.documents import InvalidNode, to_fragment
@@ -52,11 +52,6 @@ from unhang.core.schemas.configuration import hash_of_sections
 from unhang.core.text import visible
 
 OVER = " next: disable a timer that still starts it; audit again, and plan that run"
-
-
-def _later(seconds: int) -> str:
-    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Followed:
@@ -102,31 +97,20 @@ class Conductor:
         soaking = (
             None if admitted.stopped else soaking_before(self.standing(), self.plan, soak_s, wave)
         )
+        name = self.plan.waves[wave].name
         if soaking is not None and any(self._is_to_begin(host) for host in hosts):
-            why = self._soaks(soaking, self.plan.waves[wave].name)
-            begin = failure_limit.admit(self.standing(), wave, limits, why).begin
-            return {
-                "wave": self.plan.waves[wave].name,
-                "begin": list(begin),
-                "postponed": {},
-                "stopped": why,
-            }
-        evidence = {"wave": self.plan.waves[wave].name, "why": admitted.stopped or ""}
-        self.put(
-            Entry(
-                utc_now(),
-                "",
-                FAILURE_LIMIT,
-                FAILED if admitted.stopped else DONE,
-                self.epoch,
-                evidence,
-            )
-        )
-        for host, why in admitted.postponed.items():
-            if host not in admitted.begin:
-                self.put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
+            why = self._soaks(soaking, name)
+            admitted = failure_limit.admit(self.standing(), wave, limits, why)
+            admitted = replace(admitted, postponed={})
+        else:
+            status = FAILED if admitted.stopped else DONE
+            evidence = {"wave": name, "why": admitted.stopped or ""}
+            self._note("", FAILURE_LIMIT, status, self.epoch, evidence)
+            for host, why in admitted.postponed.items():
+                if host not in admitted.begin:
+                    self._note(host, "lock", DEFERRED, 0, {"why": why})
         return {
-            "wave": evidence["wave"],
+            "wave": name,
             "begin": list(admitted.begin),
             "postponed": dict(admitted.postponed),
             "stopped": admitted.stopped,
@@ -141,16 +125,8 @@ class Conductor:
         the end. Returns it as text."""
         before, hosts = self.standing().soak, shortened(fold_hosts(soaking.hosts), 200)
         if before is None or before.evidence.get("until") != soaking.until:
-            self.put(
-                Entry(
-                    utc_now(),
-                    "",
-                    SOAK,
-                    BEGUN,
-                    self.epoch,
-                    {"until": soaking.until, "hosts": list(soaking.hosts)[:200], "wave": wave},
-                )
-            )
+            evidence = {"until": soaking.until, "hosts": list(soaking.hosts)[:200], "wave": wave}
+            self._note("", SOAK, BEGUN, self.epoch, evidence)
         return f"{hosts} {'soaks' if len(soaking.hosts) == 1 else 'soak'} until {soaking.until}"
 
     def fleet(self, known: Sequence[str]) -> list[str]:
@@ -185,7 +161,7 @@ class Conductor:
         return self._put_floor(floor_evidence(Floor(len(self.standing().out), why)))
 
     def _put_floor(self, evidence: Evidence) -> str:
-        self.put(Entry(utc_now(), "", FLOOR, DONE, self.epoch, evidence))
+        self._note("", FLOOR, DONE, self.epoch, evidence)
         return str(evidence["why"])
 
     def ask(
@@ -204,7 +180,7 @@ class Conductor:
         target = self.target(host) if node.changed else self._target_now(host, node)
         if why := state_machine.refusal(node, target):
             if step == "lock":
-                self.put(Entry(utc_now(), host, step, FAILED, 0, {"why": why}))
+                self._note(host, step, FAILED, 0, {"why": why})
             return None
         # A changed node is completed even if the failure limit is reached.
         stopped = (
@@ -224,19 +200,12 @@ class Conductor:
         if order is None or order.step != step:
             return None
         if why := state_machine.may_act(order):
-            self.put(Entry(utc_now(), host, step, FAILED, order.token, {"why": why}))
+            self._note(host, step, FAILED, order.token, {"why": why})
             return None
-        until = {"until": _later(limit_s)} if limit_s else {}
-        self.put(
-            Entry(
-                utc_now(),
-                host,
-                step,
-                BEGUN,
-                order.token,
-                {"boot_id": order.boot_id, "why": order.why, **until},
-            )
-        )
+        later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=limit_s)
+        until = {"until": utc_text(later)} if limit_s else {}
+        evidence = {"boot_id": order.boot_id, "why": order.why, **until}
+        self._note(host, step, BEGUN, order.token, evidence)
         return order
 
     def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
@@ -248,7 +217,7 @@ class Conductor:
         if order.step in ("reboot", "audit") and result.status == "ok":
             result = StepResult("ok", {**result.evidence, "running": self._running(order.host)})
         status, evidence = state_machine.judge(order, result, self.target(order.host))
-        self.put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
+        self._note(order.host, order.step, status, order.token, _short(evidence))
         return status, evidence
 
     def _kept(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
@@ -273,7 +242,7 @@ class Conductor:
         """Records that the node did not answer in its present step. Raises UserError, OSError."""
         node = self.standing().node(host)
         if node.begun and node.epoch == self.epoch:
-            self.put(Entry(utc_now(), host, node.begun, SILENT, node.token, {"why": why}))
+            self._note(host, node.begun, SILENT, node.token, {"why": why})
 
     def rebuild(self, found: Mapping[str, Kept]) -> str:
         """Writes to the journal what the nodes have kept of a rollout whose journal was lost, and
@@ -289,7 +258,7 @@ class Conductor:
             or "none of its nodes was changed"
         )
         why = f"the journal of this rollout was lost; by what the nodes have kept: {counts}"
-        self.put(Entry(at, "", REBUILT, DONE, self.epoch, {"why": why}))
+        self._note("", REBUILT, DONE, self.epoch, {"why": why})
         return why
 
     def soak_at_the_end(self, soak_s: int) -> str:
@@ -306,23 +275,17 @@ class Conductor:
         more. Raises UserError, OSError."""
         standing = self.standing()
         is_over = self.ends_because and not any(map(standing.holds, standing.nodes))
-        self.put(
-            Entry(
-                utc_now(),
-                "",
-                ROLLOUT,
-                DONE,
-                self.epoch,
-                {"closed": self.ends_because} if is_over and not standing.is_lost else {},
-            )
-        )
+        closed = {"closed": self.ends_because} if is_over and not standing.is_lost else {}
+        self._note("", ROLLOUT, DONE, self.epoch, closed)
 
-    def ending(self, host: str) -> tuple[bool, str]:
+    def ending(self, host: str, is_waited_for: bool = False) -> tuple[bool, str]:
         """(proved, the host's state in one line). While nodes soak, the first of them alone is not:
-        the playbook is run again, and the others wait for that."""
+        the playbook is run again, and the others wait for that; is_waited_for: by the command that
+        has started it, so that none fails for it."""
         node, soak = self.standing().node(host), self.standing().soak
         if soak is not None and node.state in (RELEASED, TO_COME):
-            return host != next(iter(soak.evidence.get("hosts") or [host])), describe_soak(soak)
+            first = next(iter(soak.evidence.get("hosts") or [host]))
+            return is_waited_for or host != first, describe_soak(soak)
         meaning = meaning_of(node)
         why = node.why or self._target_now(host, node).refused or ""
         return (
@@ -344,19 +307,14 @@ class Conductor:
         entry = self._entry(host)
         if self.read is None:
             return self._target_of(entry)
-        now, at = self._now(host), datetime.datetime.now(datetime.UTC)
+        now = sections_of(self.read, host)
         if self.plan.undoes:  # what others have changed since stays, and the role names it
-            return self._target_of(
-                entry,
-                (
-                    []
-                    if now.sections is not None
-                    else [f"{host}: it did not answer when it was read"]
-                ),
-            )
-        is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
+            silent = f"{host}: it did not answer when it was read"
+            return self._target_of(entry, [silent] if now is None else [])
+        is_same = now is not None and hash_of_sections(now) == entry.config_hash
         then = None if is_same else sections_of(self.folder, host)
-        return target_of(entry, reasons_against(self.plan, entry, now, at, then, own_work(node)))
+        own_boot = node.boot_id or "" if node.changed else None
+        return target_of(entry, reasons_against(entry, now, then, own_boot))
 
     def _target_of(self, entry: HostPlan, refused: Sequence[str] = ()) -> Target:
         """As target_of; what an undo brings back is what ran before the rollout."""
@@ -372,6 +330,9 @@ class Conductor:
         if entry is None:
             raise UserError(f"{host!r} is not a host of the plan; next: unhang plan RUN")
         return entry
+
+    def _note(self, host: str, step: str, status: str, token: int, evidence: Evidence) -> None:
+        self.put(Entry(utc_now(), host, step, status, token, evidence))
 
     def put(self, entry: Entry) -> None:
         journal.append(self.folder, self.epoch, entry)
@@ -402,17 +363,8 @@ class Conductor:
         as it was before the change."""
         return bool(self.standing().node(host).as_before)
 
-    def _now(self, host: str) -> NodeNow:
-        sections = sections_of(self.read, host)
-        return NodeNow(((sections or {}).get("node") or {}).get("boot_id"), sections)
-
     def _running(self, host: str) -> dict[str, str]:
         return _running_in(self.read, host)
-
-
-def own_work(node: NodeState) -> OwnWork:
-    """This rollout's changes of the node, which do not make the plan invalid."""
-    return OwnWork((node.boot_id,) if node.changed and node.boot_id else (), node.changed)
 
 
 def folder_before(folder: Path) -> Path:
@@ -444,20 +396,15 @@ def begin(
     evidence: Evidence,
     is_over: Any,
     takes_over: str,
-    groups: Mapping[str, Sequence[str]] | None = None,
-    max_failed: int | str = 0,
     command: str = "",
 ) -> dict[str, Any]:
     """{folder, epoch, run, floor} of a new controller. Raises UserError, OSError.
 
     is_over: whether the process of an earlier one has certainly ended; takes_over: id of the plan's
-    run, if the operator gave it; groups, max_failed: as for begin_wave, checked before anything is
-    written. None if they are unknown. command: of `unhang` that a person has typed, "" for a
-    playbook alone.
+    run, if the operator gave it; command: of `unhang` that a person has typed, "" for a playbook
+    alone.
     """
     folder, plan = open_plan(path, known_hosts)
-    if groups is not None:
-        limits_of(plan, groups, max_failed)
     if plan.undoes:
         _refuse_another_controller(
             folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over, command

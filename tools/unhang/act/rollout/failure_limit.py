@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.act.rollout.rollout_state import RolloutState
-from unhang.act.rollout.steps import FINAL
+from unhang.act.rollout.steps import FINAL, TO_COME
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import counted, listed
@@ -74,6 +74,16 @@ def stop_reason(standing: RolloutState, wave: int, limits: Limits) -> str | None
     if len(failed) > limits.failed:
         return f"not proved healthy: {_explained(standing, failed)}; at most {limits.failed} may be"
     return None
+
+
+def is_over(standing: RolloutState, limits: Limits) -> bool:
+    """Whether no controller has anything to do: every node has ended, or may not begin."""
+    for wave, hosts in enumerate(standing.waves):
+        nodes = map(standing.node, hosts)
+        left = {node.state for node in nodes if node.state not in FINAL or node.fell}
+        if left and (left != {TO_COME} or not stop_reason(standing, wave, limits)):
+            return False
+    return standing.ended and not standing.is_lost
 
 
 def admit(standing: RolloutState, wave: int, limits: Limits, ending: str = "") -> Admission:

@@ -23,6 +23,7 @@ from unhang.act.rollout.steps import (
     PUT_OFF,
     RELEASED,
     SILENT,
+    SMOKES,
     SOAK,
     TAKEN_OVER,
     TO_COME,
@@ -174,14 +175,15 @@ def _asked_again(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _waiting(node: NodeState, entry: Entry) -> NodeState:
-    """A drained node whose jobs have not ended. One that this rollout has changed already must not
-    have a job."""
+    """A node whose jobs have not ended: reserved, drained, or without a scheduler neither. One that
+    this rollout has changed already must not have a job."""
     if node.changed:
         return _not_drained(node, entry)
     return replace(
         _rest(node, WAITING, entry),
         waits_since=node.waits_since or entry.at,
         reserved=entry.evidence.get("drained") is False,
+        drained=entry.evidence.get("scheduler") != NO_SCHEDULER,
     )
 
 
@@ -337,13 +339,14 @@ def _released(node: NodeState, evidence: Evidence) -> NodeState:
 
 
 def _proof(step: str) -> Any:
-    """Without a smoke test nothing loads the node after its audit: no later proof would run."""
-    rest = PROOFS[PROOFS.index(step) :]
+    """Where the smoke test is skipped, neither of them is asked for; the audit at the end is."""
     return lambda node, evidence: replace(
         node,
         proofs={
             **node.proofs,
-            **dict.fromkeys(rest if "skipped" in evidence else (step,), evidence["boot_id"]),
+            **dict.fromkeys(
+                (step, *SMOKES) if "skipped" in evidence else (step,), evidence["boot_id"]
+            ),
         },
     )
 
@@ -482,6 +485,9 @@ def meaning_of(node: NodeState) -> str:
         return AFTER_RELEASE
     if node.state == RELEASED and node.drained_by_others:
         return BY_OTHERS
+    if node.state == WAITING and node.drained:
+        how = "reserved in Slurm" if node.reserved else "drained"
+        return f"{how}; {MEANINGS[WAITING]}"
     if node.serves:
         return f"{MEANINGS[node.state].partition(LEFT)[0]}, {IN_SERVICE} {node.serves}"
     return RESTS[node.rests] if _rests_unfinished(node) else MEANINGS[node.state]

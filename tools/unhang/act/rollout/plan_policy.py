@@ -3,18 +3,15 @@ the plan's own policy and only reports the edit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from unhang.act.plan.plan_document import Plan
 from unhang.act.rollout.conductor import folder_before
 from unhang.core.ansible.inventory import plain
-from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.documents import InvalidNode
 from unhang.core.run.run_folder import file_stem, read_node
-
-LONGEST_LIST = 200
 
 
 def policy_of(folder: Path, plan: Plan, host: str) -> dict[str, Any]:
@@ -40,13 +37,3 @@ def _policy_then(folder: Path, plan: Plan, host: str) -> dict[str, Any] | None:
     except InvalidNode:
         return None
     return found if isinstance(found, dict) else None
-
-
-def describe_edit(hosts: Sequence[str]) -> str:
-    """The edit as a line; "" for no host."""
-    if not hosts:
-        return ""
-    return (
-        f"unhang_policy of {shortened(fold_hosts(hosts), LONGEST_LIST)} was edited since the plan,"
-        " which keeps to its own; to apply the edit, audit and plan again afterwards"
-    )

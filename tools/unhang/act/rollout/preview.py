@@ -6,11 +6,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from unhang.act.plan.description import describe_jobs
 from unhang.act.plan.plan_document import HostPlan, Plan, Remedy
-from unhang.act.rollout.plan_policy import describe_edit
+from unhang.act.rollout.reasons import describe_edit
 
 SCHEMA = "unhang/preview/1"
 CHANGES, NO_CHANGE, REFUSES, NOT_PLAYED, UNFORESEEN = (
@@ -76,24 +77,20 @@ def _host(entry: HostPlan, wave: str | None, events: Sequence[Event]) -> dict[st
         _role(remedy, [one for one in events if one["role"] == remedy.role])
         for remedy in entry.remedies
     ]
-    changing = [one["role"] for one in roles if one["outcome"] == CHANGES]
+    changing = accumulate(
+        ([one["role"]] * (one["outcome"] == CHANGES) for one in roles), initial=list[str]()
+    )
     return {
         "host": entry.host,
         "wave": wave,
         "why": stopped.removeprefix(f"{entry.host} "),
-        "roles": [_after_others(one, _before(roles, one, changing)) for one in roles],
+        "roles": [_after_others(*pair) for pair in zip(roles, changing, strict=False)],
         "refused": [one.why for one in entry.refused],
         "reboots": [{"step": one.step, "why": one.why} for one in entry.reboots],
         "jobs": None if entry.jobs is None else len(entry.jobs),
         "running": describe_jobs([entry]),
         "needs_root": any(one["needs_root"] for one in events),
     }
-
-
-def _before(
-    roles: Sequence[Mapping[str, Any]], role: Mapping[str, Any], changing: Sequence[str]
-) -> list[str]:
-    return [one["role"] for one in roles[: roles.index(role)] if one["role"] in changing]
 
 
 def _after_others(role: dict[str, Any], changing_before: Sequence[str]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Progress:
         """The state of all nodes. at: the present time, in the journal's format."""
         states: dict[str, list[str]] = {}
         steps: dict[str, list[NodeState]] = {}
-        for host in (host for wave in self.plan.waves for host in wave.hosts):
+        for host in self.plan.wave_of:
             node = self.standing.node(host)
             if node.state == UNFINISHED and node.begun:
                 steps.setdefault(node.begun, []).append(node)
@@ -128,11 +128,8 @@ class Progress:
 
     def _of_rollout(self, entry: Entry) -> str:
         if entry.step == SOAK:
-            return (
-                describe_soak(entry)
-                if entry.status == BEGUN
-                else f"asked again: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
-            )
+            why = visible(str(entry.evidence.get("why")), LONGEST_WHY)
+            return "" if entry.status == BEGUN else f"asked again: {why}"
         if entry.step == REBUILT:
             return visible(str(entry.evidence.get("why")), LONGEST_WHY)
         if entry.step == FLOOR:  # each node that has to wait is listed with the reason
@@ -154,7 +151,7 @@ class Progress:
                 )
             )
         if entry.step == ROLLOUT and entry.status == BEGUN:
-            nodes = sum(len(wave.hosts) for wave in self.plan.waves)
+            nodes = len(self.plan.wave_of)
             edited, self.edited = self.edited, policy_edited(entry)
             news = f"; {self.edited}" if self.edited != edited and self.edited else ""
             return (

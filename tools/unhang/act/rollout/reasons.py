@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 
 from unhang.act.rollout.steps import STEPS
+from unhang.core.nodeset import fold_hosts, shortened
 
 # What a kernel says of a machine that cannot be changed. dpkg, apt and modules print it last, where
 # a shortened line loses it.
@@ -13,6 +15,7 @@ CAUSES = tuple(
     os.strerror(one)
     for one in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.ESTALE)
 )
+LONGEST_LIST = 200
 BEGINNING = 60  # letters that a reader sees of any reason
 
 
@@ -35,3 +38,13 @@ def joined(*reasons: str | None) -> str:
 def _without_step(part: str) -> str:
     step, _, text = part.partition(": ")
     return text if step in STEPS else part
+
+
+def describe_edit(hosts: Sequence[str]) -> str:
+    """The edit as a line; "" for no host."""
+    if not hosts:
+        return ""
+    return (
+        f"unhang_policy of {shortened(fold_hosts(hosts), LONGEST_LIST)} was edited since the plan,"
+        " which keeps to its own; to apply the edit, audit and plan again afterwards"
+    )

@@ -56,16 +56,15 @@ def begin(
         for node in read_nodes(earlier)
     }
     nodes = [node for node in read_nodes(run_input) if node.host in kept]
+    return {"nodes": {node.host: _begun(node, [], kept[node.host]) for node in nodes}}
+
+
+def _begun(node: NodeDocument, refusals: list[str], baseline: str) -> dict[str, Any]:
     return {
-        "nodes": {
-            node.host: {
-                "status": node.status,
-                "message": node.message or "",
-                "refusals": [],
-                "baseline": kept[node.host],
-            }
-            for node in nodes
-        }
+        "status": node.status,
+        "message": node.message or "",
+        "refusals": refusals,
+        "baseline": baseline,
     }
 
 
@@ -80,12 +79,7 @@ def _begin_node(
         for one in refused
     ]
     path = _keep_baseline(run, document, node.host, findings, run.folder)
-    return {
-        "status": node.status,
-        "message": node.message or "",
-        "refusals": refusals,
-        "baseline": path,
-    }
+    return _begun(node, refusals, path)
 
 
 def _keep_baseline(

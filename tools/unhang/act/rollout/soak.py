@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unhang.act.plan.plan_document import Plan
 from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.steps import RELEASED, Entry
-from unhang.act.rollout.waiting import parse_time
+from unhang.act.rollout.waiting import parse_time, utc_text
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import visible
 
@@ -49,7 +49,7 @@ def soaking_before(standing: RolloutState, plan: Plan, soak_s: int, wave: int) -
     hosts = tuple(
         host for host in released if not _was_asked(standing.node(host).asked_after, until)
     )
-    return Soaking(_text(until), hosts) if hosts else None
+    return Soaking(utc_text(until), hosts) if hosts else None
 
 
 def soak_that_is_over(standing: RolloutState, plan: Plan, soak_s: int, at: str) -> Soaking | None:
@@ -96,7 +96,3 @@ def _was_asked(asked_after: str, until: datetime.datetime) -> bool:
 
 def _moment(text: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(text)
-
-
-def _text(at: datetime.datetime) -> str:
-    return at.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from unhang.act.plan.applicable import AGAIN
 from unhang.act.rollout.node_state import NodeState, is_resting
 from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.steps import (
@@ -198,7 +199,7 @@ def _booted_since(order: Order, evidence: Evidence) -> str | None:
         return None
     return (
         f"the node has booted since the plan was made: its boot is {evidence['boot_id']}, not"
-        f" {order.boot_id}; audit the node and make a new plan"
+        f" {order.boot_id}; {AGAIN}"
     )
 
 

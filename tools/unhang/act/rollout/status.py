@@ -3,7 +3,6 @@ next, and the outcome. Values in, values out."""
 
 from __future__ import annotations
 
-import datetime
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +10,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from unhang.act.plan.applicable import AGAIN
 from unhang.act.plan.plan_document import HostPlan, Plan
 from unhang.act.rollout.bandwidth import rates_of, span_of
 from unhang.act.rollout.journal_text import JournalText
 from unhang.act.rollout.node_state import NodeState, meaning_of
-from unhang.act.rollout.plan_policy import describe_edit
-from unhang.act.rollout.reasons import joined
+from unhang.act.rollout.reasons import describe_edit, joined
 from unhang.act.rollout.rollout_state import RolloutState, replay
 from unhang.act.rollout.state_machine import next_order
 from unhang.act.rollout.steps import (
@@ -28,11 +27,11 @@ from unhang.act.rollout.steps import (
     LOST,
     POSTPONED,
     RELEASED,
-    ROLLOUT,
     SILENT,
     SOAK,
     TAKEN_OVER,
     TO_COME,
+    UNDONE,
     UNFINISHED,
     WAIT,
     WAITING,
@@ -91,10 +90,6 @@ UNKNOWN = {
         " --end it does so and ends the rollout"
     ),
 }
-OUTLIVES = (
-    "its jobs may end after {}, when the plan is too old: then audit and plan again; before, the"
-    " same command goes on with it; --end releases it as it is"
-)
 NEXT_OF = {
     WAITING: (
         "when its jobs have ended, the same command goes on with it; --end releases it as it is"
@@ -134,18 +129,11 @@ def status_of(
     says.
     """
     replayed = replay(journal.entries)
-    runs = _runs(journal, is_over)
+    begun = replayed.begun
+    runs = begun is not None and not replayed.ended and is_over(begun.evidence) is False
     by_host: dict[str, list[Entry]] = {}
     for one in journal.entries:
         by_host.setdefault(one.host, []).append(one)
-    begun = next(
-        (
-            one
-            for one in reversed(journal.entries)
-            if not one.host and one.step == ROLLOUT and one.status == BEGUN
-        ),
-        None,
-    )
     options = shlex.join(
         f"--ansible={word}"
         for word in (begun.evidence.get("options") if begun is not None else None) or ()
@@ -162,7 +150,6 @@ def status_of(
         for wave in plan.waves
         for host in wave.hosts
     ]
-    rows = [_with_age(row, plan) for row in rows]
     rows = [_with_undo(row, undone.get(row["host"])) for row in rows]
     rows = [{**row, **UNKNOWN} if is_lost and row["state"] == TO_COME else row for row in rows]
     controller = None
@@ -201,23 +188,13 @@ def status_of(
     }
 
 
-def _with_age(row: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """The row of a node with the time after which the plan is too old for it, if it may wait until
-    then; "" otherwise."""
-    age = datetime.timedelta(seconds=plan.limits.max_age_s)
-    over = f"{datetime.datetime.fromisoformat(plan.run.started) + age:%Y-%m-%dT%H:%M:%SZ}"
-    late = row["state"] == WAITING and row["until"] > over and not plan.undoes
-    rest = {"next": OUTLIVES.format(over), "too_old_after": over} if late else {"too_old_after": ""}
-    return row | rest
-
-
 def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
     """The row of a node with what was undone on it, which is not undone again. Nothing that the
     rollout came to is left there."""
     if undone is None:
         return {**row, "undone": ""}
     came_to: dict[str, Any] = {
-        "state": TAKEN_OVER,  # by the undo, whose journal has the rest
+        "state": UNDONE,
         "meaning": "what the rollout changed was undone",
         "next": "",
     }
@@ -272,17 +249,8 @@ def describe_waiting(status: Mapping[str, Any]) -> str:
     each = zip(rows[:MOST_WAITING], whys, strict=False)
     shown = "; ".join(f"{row['host']} for {visible(why, 200)}" for row, why in each)
     more = f"; and {len(rows) - MOST_WAITING} more (--status)" if rows[MOST_WAITING:] else ""
-    old = [f"; {row['next']}" for row in rows if row["too_old_after"]][:1]
     many = f"{counted(len(rows), 'node')} {'waits' if len(rows) == 1 else 'wait'}"
-    return f"{many}: {shown}{more}{''.join(old)}"
-
-
-def _runs(journal: JournalText, is_over: Callable[[Mapping[str, Any]], bool | None]) -> bool:
-    """Whether a controller is at work for certain."""
-    last = next(
-        (one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT), None
-    )
-    return last is not None and last.status == BEGUN and is_over(last.evidence) is False
+    return f"{many}: {shown}{more}"
 
 
 def _row(
@@ -439,7 +407,7 @@ def what_next(
     if order is None:
         return ""
     if node.state == POSTPONED:
-        return "the same command tries it again"
+        return "" if AGAIN in node.why else "the same command tries it again"
     again = "when it answers, the same command" if node.rests == SILENT else "the same command"
     does = "reboots it, unless it has booted since" if order.again else DOES[order.step]
     return f"{again} goes on: it {does}"

@@ -16,6 +16,7 @@ from unhang.act.rollout.steps import (
     SOAK,
     TAKEN_OVER,
     TO_COME,
+    UNDONE,
     UNFINISHED,
     WAITING,
 )
@@ -25,7 +26,7 @@ from unhang.core.text import counted, visible, wrapped
 
 LONGEST_LIST = 200
 VALUE = 11  # columns before the value of a labelled line
-ORDER = (LOST, UNFINISHED, KEPT, TAKEN_OVER, WAITING, POSTPONED, RELEASED, TO_COME)
+ORDER = (LOST, UNFINISHED, KEPT, TAKEN_OVER, UNDONE, WAITING, POSTPONED, RELEASED, TO_COME)
 
 
 def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
@@ -98,7 +99,7 @@ def _how(status: Mapping[str, Any]) -> str:
             " if no command waits for that, give it again"
         )
     if status["closed"]:
-        return "ended for good"
+        return f"{visible(status['closed'])}, for good"
     if status["ended"]:
         waiting = [row for row in hosts if row["state"] == WAITING]
         return (

@@ -47,6 +47,7 @@ STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS)
 # is run again.
 TO_COME, UNFINISHED, WAITING, POSTPONED = "to come", "unfinished", "waiting", "deferred"
 RELEASED, KEPT, LOST, TAKEN_OVER = "released", "kept", "lost", "taken over"
+UNDONE = "undone"  # of a row of the status alone: the journal of the undo has the rest
 FINAL = (RELEASED, KEPT, LOST, TAKEN_OVER)
 # nothing was changed and nothing failed: the same command takes it up again
 PUT_OFF = (POSTPONED, WAITING)
@@ -56,7 +57,7 @@ MEANINGS = {
     LOST: "not proved and not brought back: a person has to look, left drained",
     TAKEN_OVER: "another run has taken the node over; it was left to that run",
     POSTPONED: "the journal has no change of it",  # another one, or a person, may have
-    WAITING: "reserved in Slurm, or drained; its jobs have not ended yet, and nothing was changed",
+    WAITING: "its jobs have not ended yet, and nothing was changed",
     UNFINISHED: "a step was begun and has no end in the journal",
     TO_COME: "not touched yet",
 }

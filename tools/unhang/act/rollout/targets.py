@@ -33,12 +33,12 @@ def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int |
             f"the inventory lacks groups of the plan's limits: {found}; take the inventory that the"
             " plan was made for, or plan again"
         )
-    canaries = frozenset(host for wave in plan.waves if wave.is_canary for host in wave.hosts)
     limited = [
         Limit(one.group, frozenset(hosts[one.group]), one.max_unavailable)
         for one in plan.limits.groups
     ]
     everywhere = Limit(EVERYWHERE, plan.wave_of.keys(), plan.limits.max_unavailable)
+    canaries = frozenset(host for wave in plan.waves if wave.is_canary for host in wave.hosts)
     return Limits(allowed_failures(max_failed, len(plan.wave_of)), canaries, (everywhere, *limited))
 
 

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from unhang.act.plan.plan_document import HostPlan, Plan, PlannedRun, Reboot, Remedy, Wave
 from unhang.act.rollout.node_state import NodeState
 from unhang.act.rollout.rollout_state import RolloutState
@@ -35,7 +37,7 @@ def hosts_to_undo(
         for host in wave.hosts
         if (why := _why_not(standing.node(host), host in undone))
     }
-    planned = [host for wave in plan.waves for host in wave.hosts]
+    planned = list(plan.wave_of)
     held = [
         host
         for host in planned
@@ -100,7 +102,7 @@ def undo_plan(
         plan,
         run=PlannedRun(f"{plan.run.id}-{folder_name(number)}", now, now),
         day=now[:10],
-        limits=replace(plan.limits, only=(), except_=(), hosts=tuple(hosts)),
+        limits=structs.replace(plan.limits, only=(), except_=(), hosts=tuple(hosts)),
         hosts=tuple(_entry(plan.by_host[host]) for wave in waves for host in wave.hosts),
         waves=tuple(waves),
         undoes=plan.run.id,

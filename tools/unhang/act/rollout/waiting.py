@@ -67,7 +67,12 @@ def waits_until(since: str, ends: Sequence[str]) -> str:
         over = max(*known, start) + datetime.timedelta(seconds=GRACE_S)
     else:
         over = start + datetime.timedelta(seconds=UNLIMITED_S)
-    return over.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_text(over)
+
+
+def utc_text(at: datetime.datetime) -> str:
+    """RFC 3339, UTC, as the journal has times."""
+    return at.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _local_time(text: str) -> datetime.datetime | None:

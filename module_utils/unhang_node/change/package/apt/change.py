@@ -6,7 +6,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import shutil
-from typing import List, Optional, Set, Tuple
+from typing import List, Optional, Sequence, Set, Tuple
 
 from ...atomic_files import STATE_FOLDER, place_of, write_text
 from ...journal import saved_states
@@ -25,6 +25,7 @@ from .commands import (
     arguments_of,
     make_view,
     offers_of,
+    pinning_files,
     simulate,
     sizes_of,
     still_needed,
@@ -124,16 +125,19 @@ def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
     try:
         steps = simulate(view, _fixing(plan) + plan.arguments)
     except Refused as problem:
-        return plan._replace(
-            refused=[
-                f"apt cannot do {' '.join(plan.arguments)}: {problem}",
-                *warnings,
-            ]
-        )
+        why = refused_for(view, _fixing(plan) + plan.arguments, problem)
+        return plan._replace(refused=[why, *warnings])
     plan = plan._replace(steps=steps)
     return plan._replace(
         refused=refusals(request, plan.installed, steps) + _without_room(plan, view)
     )
+
+
+def refused_for(view: View, arguments: Sequence[str], problem: Refused) -> str:
+    """Why apt's simulation refuses these arguments: the cause first, with the files that pin."""
+    pins = " and ".join(pinning_files(view, arguments))
+    cause = f"{pins} pins other versions: " if pins else ""
+    return f"{cause}{problem}; apt cannot do {' '.join(arguments)}"
 
 
 def _still_to_come(request: Request, installed: Installed) -> Request:

@@ -3,6 +3,7 @@ for each call."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
@@ -13,7 +14,7 @@ from ..programs import error_lines, run
 from ..values import Offers, Refused, Step, View
 from .output import parse_fields, parse_madison, parse_simulation
 
-PREFERENCES = "/etc/apt/preferences.d"
+PREFERENCES, MAIN = "/etc/apt/preferences.d", "/etc/apt/preferences"
 LISTS = "/var/lib/apt/lists"
 CONF = "view.conf"
 # A mirror that stalls is abandoned and then tried once more.
@@ -134,6 +135,24 @@ def simulate(view: View, arguments: Sequence[str]) -> List[Step]:
             " lists again"
         )
     return parse_simulation(output)
+
+
+def pinning_files(view: View, arguments: Sequence[str]) -> List[str]:
+    """The files of preferences without which apt would not refuse the request: one of them, else
+    all together; none if they are not the reason."""
+    parts, trial = view.folder + "/preferences.d", view.folder + "/unpinned"
+    source, target = place_of(view.rootfs, parts), place_of(view.rootfs, trial)
+    names = sorted(os.listdir(source)) + [MAIN] * os.path.exists(place_of(view.rootfs, MAIN))
+    for group in [[name] for name in names] + [names] * (len(names) > 1):
+        shutil.rmtree(target, ignore_errors=True)
+        os.makedirs(target)
+        _copy_files(source, target, set(group))
+        options = [*view.options, "-o", "Dir::Etc::PreferencesParts=" + trial]
+        options += ["-o", "Dir::Etc::Preferences=/dev/null"] if MAIN in group else []
+        with contextlib.suppress(Refused):
+            simulate(view._replace(options=options), arguments)
+            return [name if name == MAIN else f"{PREFERENCES}/{name}" for name in group]
+    return []
 
 
 def still_needed(view: View, leaving: Set[str], arguments: Sequence[str]) -> Set[str]:

@@ -180,7 +180,7 @@ def test_where_several_versions_are_possible_the_plan_says_how_to_pin_one():
         plan = Plan(
             PlannedRun("r", "2026-11-20T00:00:00Z", None),
             DAY,
-            PlanLimits(1, 0, 1, 1),
+            PlanLimits(1, 0, 1),
             (planned(*findings, **more),),
             WAVES,
             (),

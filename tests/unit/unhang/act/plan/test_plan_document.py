@@ -51,7 +51,7 @@ GPU2 = HostPlan("gpu2", None, None, refused=(Refused("the policy cannot be used"
 PLAN = Plan(
     PlannedRun("20261120T202021Z-ed2444e7b2", "2026-11-20T20:20:22Z", None),
     "2026-11-20",
-    PlanLimits(1, 0, 2, 86400, only=(), except_=("gpu9",)),
+    PlanLimits(1, 0, 2, only=(), except_=("gpu9",)),
     (GPU1, GPU2),
     (Wave("canary 1", ("gpu1",)),),
 )
@@ -117,11 +117,12 @@ def test_an_edit_by_hand_is_noticed(tmp_path, change, says):
     assert "unhang plan" in str(shown.value)
 
 
-def test_the_plan_of_an_earlier_version_with_minutes_is_read_so_that_it_can_be_undone(tmp_path):
+def test_the_plan_of_an_earlier_version_is_read_so_that_it_can_be_undone(tmp_path):
     steps = [{"step": "reboot", "minutes": 4.2, "times": 12}]
 
     def earlier(document):
         document.update(steps=steps)
+        document["limits"]["max_age_s"] = 86400
         document["hosts"][0].update(minutes=4.2, minutes_at_least=1.0)
 
     assert read_plan(changed(tmp_path, earlier, honest=True)) == PLAN

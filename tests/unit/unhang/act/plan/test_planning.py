@@ -17,7 +17,9 @@ import sys
 import five_situations
 import fleets
 import pytest
+from documented_command import as_typed
 
+from unhang.act.commands import remediate
 from unhang.act.plan.description import describe_limits, describe_manual_work, describe_totals
 from unhang.act.plan.plan_document import (
     HostPlan,
@@ -34,7 +36,7 @@ from unhang.act.plan.planning import PlanOptions, plan_run, without_collections
 from unhang.act.rollout.targets import limits_of
 from unhang.audit.report.html import render_html
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.cli import main
+from unhang.cli import command_and_parser, main
 from unhang.core.errors import UserError
 from unhang.core.run.actions import Setting
 from unhang.core.run.own_runs import mark_as_own
@@ -628,3 +630,25 @@ def test_collections_of_garbage_are_off_while_a_plan_is_made_and_on_again_whatev
         assert not gc.isenabled()
         raise UserError("no plan")
     assert gc.isenabled()
+
+
+def test_a_role_on_named_nodes_is_planned_from_an_audit_of_these_nodes(tmp_path, monkeypatch, plan):
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path))
+    (host, role), *_ = ((one.host, role) for one in plan.hosts for role in one.roles)
+    audited = []
+
+    def audit(words):
+        audited.append(words)
+        write_fleet(tmp_path / "run")
+        (tmp_path / "latest").symlink_to("run")
+        return 1  # findings
+
+    places = {"gpu_driver": role, "gpu[01-04]": host}
+    typed = as_typed("unhang remediate --role gpu_driver --host gpu[01-04]", places)[2:]
+    given = command_and_parser("remediate")[1].parse_args([*typed, "-i", "fleet"])
+    options = remediate._audited(remediate.RemediateOptions.of(given), audit)
+    made = remediate._planned(options, None)[1]
+    assert audited == [["-i", "fleet", "-q", "--limit", host, "--"]]
+    assert [(one.host, one.roles) for one in made.hosts] == [(host, [role])]
+    with pytest.raises(UserError, match="--role needs --host beside it, and no RUN"):
+        remediate._audited(options, audit)

@@ -132,4 +132,26 @@ def test_a_fabric_manager_of_another_version_is_a_fault_on_a_node_with_nvswitch(
 
 
 def test_a_node_that_shows_no_kernels_is_not_judged_by_them():
-    assert check(kernel__installed=[])["faults"] == []
+    found = check(kernel__installed=[])
+    assert found["faults"] == []
+    assert "whether the one that boots next has the module was not checked" in found["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("installed", "says"),
+    [
+        (None, "was not read with its modules"),
+        (kernels("535.274.02", other="535.274.02")[1:], "is not an installed kernel"),
+    ],
+)
+def test_a_kernel_that_was_not_read_is_not_booted_and_in_a_container_said_unchecked(
+    installed, says
+):
+    (fault,) = check(kernel__installed=installed)["faults"]
+    assert fault == (
+        f"gpu001: {KERNEL}, which boots next, {says}: whether it has nvidia module 535.274.02 is"
+        " not known; do not boot it"
+    )
+    inside = check(kernel__installed=installed, node__virtualization={"is_container": True})
+    assert inside["faults"] == []
+    assert "it has no kernels, as in a container" in inside["notes"][0]

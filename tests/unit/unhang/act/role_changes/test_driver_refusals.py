@@ -136,6 +136,11 @@ REFUSED = [
         {"policy": {"driver": {"version": "535.274.02"}, "cuda": {"min": "13.0"}}},
     ),
     (
+        "kernels-not-read",
+        "the installed kernels were not read; look why",
+        {"changes": {"kernel.installed": None}},
+    ),
+    (
         "no-headers",
         f"install linux-headers-{KERNEL}",
         {"changes": {"kernel.installed": [{"release": KERNEL, "headers": False}]}},

@@ -8,16 +8,19 @@ import re
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from rollout_plans import GROUPS, HOSTS, Recorded, planned
 
+from unhang.act.plan.plan_document import read_plan, write_plan
 from unhang.act.rollout import journal
 from unhang.act.rollout.conductor import Conductor, begin
 from unhang.act.rollout.failure_limit import wave_line
 from unhang.act.rollout.floor import Service
 from unhang.act.rollout.journal import Superseded, read_journal
-from unhang.act.rollout.steps import Entry, StepResult
+from unhang.act.rollout.steps import Entry, Order, StepResult
 from unhang.act.rollout.targets import limits_of, target_of
 from unhang.core.errors import UserError
+from unhang.core.schemas.configuration import hash_of_sections
 
 WHO = {"by": "ops@ctl"}
 
@@ -141,14 +144,9 @@ def test_a_plan_for_hosts_that_are_gone_touches_nothing(tmp_path):
         (GROUPS, "many", "is not a number of nodes or a share such as 5%"),
     ],
 )
-def test_limits_that_do_not_hold_are_refused_before_the_controller_begins(
-    tmp_path, groups, max_failed, reason
-):
-    planned(tmp_path)
+def test_limits_that_do_not_hold_are_refused(tmp_path, groups, max_failed, reason):
     with pytest.raises(UserError, match=reason):
-        begin(tmp_path, HOSTS, WHO, over, "", groups, max_failed)
-    assert not (tmp_path / "journal.jsonl").exists()
-    assert begin(tmp_path, HOSTS, WHO, over, "", GROUPS, "1")["epoch"] == 1
+        limits_of(planned(tmp_path), groups, max_failed)
 
 
 def test_what_is_too_long_for_the_journal_is_cut(conductor):
@@ -189,7 +187,7 @@ def test_the_floor_is_one_of_the_nodes_that_were_audited(conductor):
 
 
 def test_what_the_floor_leaves_is_written_down_and_admits(conductor):
-    plan = replace(conductor.plan, limits=replace(conductor.plan.limits, floor=2))
+    plan = replace(conductor.plan, limits=structs.replace(conductor.plan.limits, floor=2))
     floored = replace(conductor, plan=plan)
     assert floored.keep_floor(Service(frozenset("ab"), {"c": "alice (bad DIMM)"})).endswith(
         "out of service by others: c (alice (bad DIMM))"
@@ -292,3 +290,21 @@ def test_a_node_that_answers_rubbish_in_the_middle_of_a_rollout_costs_no_other(
         )
     )
     assert replace(conductor, read=tmp_path).kind("a") == "a"
+
+
+def test_a_plan_of_last_year_is_applied_while_the_node_is_in_the_boot_and_configuration_of_then(
+    tmp_path,
+):
+    sections = {"node": {"probe": {"status": "ok"}, "boot_id": "a-boot"}}
+    plan = planned(tmp_path)
+    entry = replace(plan.hosts[0], config_hash=hash_of_sections(sections))
+    run = replace(plan.run, started="2025-11-20T07:00:00Z", finished=None)
+    write_plan(tmp_path, replace(plan, run=run, hosts=(entry, *plan.hosts[1:])))
+    (tmp_path / "nodes").mkdir()
+    answered = {"schema": "unhang/node/1", "host": "a", "status": "ok", "message": ""}
+    (tmp_path / "nodes" / "a.json").write_text(
+        json.dumps({**answered, "facts": {"sections": sections}})
+    )
+    epoch = begin(tmp_path, HOSTS, WHO, over, "")["epoch"]
+    later = Conductor(tmp_path, read_plan(tmp_path), epoch, tmp_path)
+    assert later.ask("a", "lock", GROUPS, "0") == Order("a", "lock", boot_id="a-boot")

@@ -173,6 +173,17 @@ def test_a_node_with_a_job_again_directly_before_its_change_is_released_unchange
     assert node.why.startswith("apply: expected no job on gpu001, found 4711")
 
 
+def test_a_node_whose_role_refused_before_any_change_is_released_unchanged_with_the_cause():
+    refused = {"why": "/etc/apt/preferences.d/site pins other versions: x", "untouched": True}
+    rows = (*well(*FORWARD[:4]), ("apply", StepResult("failed", refused)))
+    node = replay(journal(*rows)).node(HOST)
+    assert next_order(node, TARGET, 1).step == "release"
+    released = StepResult("ok", GOOD["release"] | {"boot_id": "b1"})
+    node = replay(journal(*rows, ("release", released))).node(HOST)
+    assert (node.state, node.changed, node.drained, node.boots) == ("deferred", False, False, ())
+    assert node.why == f"apply: {refused['why']}"
+
+
 def test_a_node_with_a_job_again_directly_before_its_reboot_is_neither_booted_nor_rolled_back_beside_it():
     node = replay(journal(*well(*FORWARD[:5]), ("reboot", IN_USE), *well("keep"))).node(HOST)
     assert (node.state, node.boots, node.lost, node.out_of_service) == ("lost", (), True, True)
@@ -211,42 +222,17 @@ def test_a_change_that_a_killed_controller_began_is_not_forgotten_when_a_job_run
 
 
 SKIPPED = {"boot_id": "b2", "healthy": True, "skipped": "unhang_smoke is false"}
-NO_SMOKE = [*well(*FORWARD[:7]), ("smoke_alone", StepResult("ok", SKIPPED))]
+NO_SMOKE = [*well(*FORWARD[:6]), ("audit", StepResult("ok", SKIPPED))]
 
 
-def test_without_a_smoke_test_nothing_runs_between_the_audit_and_the_release():
-    entries = journal(*NO_SMOKE, *well("release"))
+def test_without_a_smoke_test_a_second_audit_of_its_own_proves_the_node_before_its_release():
+    assert next_order(replay(journal(*NO_SMOKE)).node(HOST), TARGET, 1).step == "audit_again"
+    broken = StepResult("failed", {"why": "a link is down"})
+    node = replay(journal(*NO_SMOKE, ("audit_again", broken))).node(HOST)
+    assert next_order(node, TARGET, 1).step == "roll_back"
+    entries = journal(*NO_SMOKE, *well("audit_again", "release"))
     assert replay(entries).node(HOST).state == "released"
-    assert {entry.step for entry in entries}.isdisjoint({"smoke_together", "audit_again"})
-
-
-def test_a_node_that_boots_after_a_smoke_test_was_skipped_is_audited_again():
-    taken = [
-        Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b9"}),
-        *(Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait")),
-    ]
-    order = after(journal(*NO_SMOKE), *taken)
-    assert (order.step, order.boot_id) == ("audit", "b9")
-
-
-# what an earlier version wrote after a smoke test that was skipped
-WRITTEN_BEFORE = [
-    Entry(AT, HOST, "smoke_together", BEGUN, 4, {"boot_id": "b2", "why": ""}),
-    Entry(AT, HOST, "smoke_together", DONE, 4, SKIPPED),
-    Entry(AT, HOST, "audit_again", BEGUN, 4, {"boot_id": "b2", "why": ""}),
-    Entry(AT, HOST, "audit_again", DONE, 4, SKIPPED | {"same_as": "audit"}),
-]
-
-
-@pytest.mark.parametrize("written", range(len(WRITTEN_BEFORE) + 1))
-def test_a_journal_of_an_earlier_version_with_steps_that_did_nothing_is_taken_up(written):
-    entries = [*journal(*NO_SMOKE), *WRITTEN_BEFORE[:written]]
-    node = replay(entries).node(HOST)
-    assert (node.proved, next_order(node, TARGET, 1).step) == (True, "release")
-    assert after(entries).step == "lock"
-    lock = Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b2"})
-    again = [Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait")]
-    assert after(entries, lock, *again).step == "release"
+    assert {entry.step for entry in entries}.isdisjoint({"smoke_alone", "smoke_together"})
 
 
 @pytest.mark.parametrize("killed", FORWARD)
@@ -475,7 +461,7 @@ def test_a_node_that_has_booted_since_the_plan_is_released_without_a_change():
     order = next_order(replay(entries).node(HOST), TARGET, 1)
     assert (
         order.step,
-        "its boot is b9, not b1; audit the node and make a new plan" in order.why,
+        "its boot is b9, not b1; audit it again, then unhang plan" in order.why,
     ) == (
         "release",
         True,

@@ -3,23 +3,23 @@ while the rollout runs and after any crash."""
 
 from __future__ import annotations
 
-import datetime
 import json
 from dataclasses import replace
 
 import pytest
 from rollout_plans import EVIDENCE, GROUPS, HOSTS, Recorded, planned
 
+from unhang.act.commands import remediate
 from unhang.act.rollout.conductor import begin
-from unhang.act.rollout.journal import JOURNAL, read_journal
-from unhang.act.rollout.journal_text import render_entry
+from unhang.act.rollout.journal import read_journal
 from unhang.act.rollout.progress import Progress
-from unhang.act.rollout.status import NEXT_OF, NOW, describe_waiting, exit_code, status_of
+from unhang.act.rollout.status import NEXT_OF, NOW, exit_code, status_of
 from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.status_view import describe_rows, rollout_view
-from unhang.act.rollout.steps import MEANINGS, Entry, StepResult
+from unhang.act.rollout.steps import MEANINGS, StepResult
 from unhang.audit.report.html import render_page
 from unhang.cli import main
+from unhang.core.errors import UserError
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
@@ -29,6 +29,8 @@ UNDO = "unhang remediate --undo runs/r1"
 
 @pytest.fixture
 def recorded(tmp_path):
+    run = {"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}
+    (tmp_path / "run.json").write_text(json.dumps(run))
     return Recorded(tmp_path, planned(tmp_path))
 
 
@@ -213,7 +215,7 @@ def test_a_rollout_that_was_ended_promises_nothing_for_any_node(recorded):
     found = {one["host"]: one["next"] for one in status(recorded)["hosts"]}
     over = "nothing, for the rollout has ended; audit and plan again"
     assert found == {**dict.fromkeys(HOSTS, over), "a": ""}
-    assert f"rollout of run {recorded.plan.run.id}: ended for good\n" in render_status(
+    assert f"rollout of run {recorded.plan.run.id}: ended by ops@ctl, for good\n" in render_status(
         status(recorded)
     )
 
@@ -299,28 +301,6 @@ def test_a_node_that_is_still_shutting_down_is_not_rolled_back_and_its_boot_is_r
     )
 
 
-@pytest.mark.parametrize("over_s", [3600, -3600])
-def test_a_node_that_may_wait_until_the_plan_is_too_old_says_so_beforehand(recorded, over_s):
-    recorded.begin()
-    began = datetime.datetime.fromisoformat(recorded.plan.run.started)
-    age = datetime.timedelta(seconds=recorded.plan.limits.max_age_s)
-    ends = (began + age + datetime.timedelta(seconds=over_s)).isoformat()
-    answer(recorded, "lock", fencing=7, boot_id="a-boot")
-    answer(recorded, "drain", drained=True, owned=True, jobs=["7 of alice"], ends=[ends])
-    over = f"{began + age:%Y-%m-%dT%H:%M:%SZ}"
-    late = f"its jobs may end after {over}, when the plan is too old: then audit and plan again"
-    assert row(recorded)["next"].startswith(late if over_s > 0 else NEXT_OF["waiting"])
-    assert row(recorded)["too_old_after"] == (over if over_s > 0 else "")
-    assert (f"; {late}" in describe_waiting(status(recorded))) == (over_s > 0)
-
-
-def test_who_waits_too_long_is_found_by_its_field_whatever_the_words_are():
-    row = {"host": "a", "state": "waiting", "why": "job 7", "next": "soon", "too_old_after": ""}
-    late = {**row, "host": "b", "too_old_after": "2026-11-27T07:00:00Z"}
-    assert describe_waiting({"hosts": [row, late]}).endswith("b for job 7; soon")
-    assert describe_waiting({"hosts": [row]}).endswith("a for job 7")
-
-
 def test_a_node_that_has_lost_its_baseline_says_what_it_was_compared_with(recorded):
     recorded.begin()
     recorded.through("a", until="audit")
@@ -377,14 +357,6 @@ def test_the_fleet_has_its_bandwidth(recorded):
     assert f"  busbw all_reduce at 1,073,741,824 bytes: {speeds}\n" in text
 
 
-def test_a_step_that_only_the_version_before_had_does_not_stop_the_status(recorded):
-    recorded.begin()
-    recorded.through("a", until="apply")
-    with (recorded.folder / JOURNAL).open("ab") as journal:
-        journal.write(render_entry(Entry("2026-11-20T07:00:00Z", "a", "smoke_before", "begun", 7)))
-    assert "now      smoke_before since " in render_status(status(recorded))
-
-
 def test_what_was_rolled_back_is_not_told_as_repaired_and_needs_nothing_taken_back(recorded):
     recorded.begin()
     recorded.through("a", failing="smoke_alone")
@@ -399,11 +371,6 @@ def test_what_was_rolled_back_is_not_told_as_repaired_and_needs_nothing_taken_ba
 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
-    (recorded.folder / "run.json").write_text(
-        json.dumps(
-            {"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}
-        )
-    )
     mark_as_own(recorded.folder)
     recorded.begin()
     recorded.through("a")
@@ -515,3 +482,45 @@ def test_the_page_shows_the_rollout_node_by_node(recorded):
     assert "gpu_driver 535.1 -&gt; 580.95.05" in page
     assert "all_reduce 350.5 GB/s at 1,073,741,824 bytes" in page
     assert f"remediate --undo {recorded.plan.run.id} --host a" in page
+
+
+@pytest.mark.parametrize(
+    ("wave", "failing", "soak", "code", "says"),
+    [
+        (HOSTS, None, "0", 0, "3 released"),
+        (HOSTS[:1], "audit", "0", 1, "1 kept, 2 to come"),  # a canary: no other node may begin
+        (HOSTS[:2], None, "0", None, ""),
+        (HOSTS, None, "1h", None, ""),  # released nodes are yet to be asked again
+    ],
+)
+def test_a_timer_that_goes_on_with_an_ended_rollout_ends_in_a_line(
+    recorded, wave, failing, soak, code, says, capsys, monkeypatch
+):
+    def goes_on(*_):
+        raise UserError("it goes on")
+
+    monkeypatch.setattr(remediate, "refuse_another_than_previewed", goes_on)
+    recorded.begin()
+    for host in wave:
+        recorded.through(host, failing=failing)
+    recorded.end()
+    command = ["remediate", str(recorded.folder / "plan.json"), "--apply", "--soak", soak]
+    before = (recorded.folder / "journal.jsonl").read_bytes()
+    found, written = main(command), capsys.readouterr()
+    if code is None:
+        assert (found, written.err) == (2, "unhang: it goes on\n")
+        return
+    assert found == code, written.err
+    assert written.out == ""
+    assert written.err.startswith(f"unhang: nothing is left to do: {says}; each node: ")
+    assert written.err.count("\n") == 1
+    assert (recorded.folder / "journal.jsonl").read_bytes() == before
+
+
+def test_a_node_that_others_have_booted_has_one_advice(recorded):
+    recorded.begin()
+    answer(recorded, "lock", fencing=7, boot_id="another")
+    answer(recorded, "release", drained=False, owned=False)
+    found = row(recorded)
+    assert (found["state"], found["next"]) == ("deferred", "")
+    assert found["why"].endswith("not a-boot; audit it again, then unhang plan")

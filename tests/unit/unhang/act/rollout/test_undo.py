@@ -35,7 +35,7 @@ DRIVER = Remedy(
 PLAN = Plan(
     PlannedRun("20261120T070000Z-0123456789", NOW, NOW),
     NOW[:10],
-    PlanLimits(2, 1, 4, 3600),
+    PlanLimits(2, 1, 4),
     tuple(
         HostPlan(
             host,

@@ -34,7 +34,7 @@ def plan_of(run):
     return Plan(
         PlannedRun(run, NOW, NOW),
         NOW[:10],
-        PlanLimits(1, 0, 2, 3600),
+        PlanLimits(1, 0, 2),
         tuple(
             HostPlan(host, f"{host}-boot", f"sha256:{'0' * 64}", (Remedy("kernel", {}, ("x",)),))
             for host in ("a", "b")
@@ -89,9 +89,9 @@ def test_the_status_of_each_run_says_what_was_undone_and_by_whom(runs, run, role
     assert (rows["a"]["undo"], rows["b"]["undone"]) == ("", "")
     assert rows["b"]["undo"]
     assert f"undone   {role} by {UNDO}, {NOW}" in render_status(status)
-    assert (rows["a"]["state"], rows["b"]["state"]) == ("taken over", "released")
-    assert "TAKEN OVER: 1 node, what the rollout changed was undone\n" in render_status(status)
-    assert (status["counts"], exit_code(status)) == ({"taken over": 1, "released": 1}, 1)
+    assert (rows["a"]["state"], rows["b"]["state"]) == ("undone", "released")
+    assert "UNDONE: 1 node, what the rollout changed was undone\n" in render_status(status)
+    assert (status["counts"], exit_code(status)) == ({"undone": 1, "released": 1}, 1)
 
 
 def test_a_run_that_another_undo_has_brought_back_does_not_go_on(runs):

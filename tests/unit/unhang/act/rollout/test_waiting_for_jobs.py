@@ -8,7 +8,7 @@ import datetime
 import pytest
 
 from unhang.act.rollout.failure_limit import Limits, admit
-from unhang.act.rollout.node_state import NodeState, follow
+from unhang.act.rollout.node_state import NodeState, follow, meaning_of
 from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.state_machine import judge, next_order
 from unhang.act.rollout.steps import (
@@ -201,3 +201,19 @@ def test_who_ends_a_rollout_releases_what_is_unchanged_and_keeps_what_is_changed
         rollout.take([Entry(SINCE, "", ROLLOUT, DONE, 2, {"closed": "ended by ops"})]).closed
         == "ended by ops"
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "how"),
+    [
+        ({"drained": False}, "reserved in Slurm; "),
+        ({"drained": True}, "drained; "),
+        ({"drained": True, "scheduler": "none"}, ""),
+    ],
+)
+def test_a_waiting_node_says_what_keeps_new_jobs_from_it(found, how):
+    rollout = begun(RolloutState(WAVES), 1)
+    rows = (DRAINED[0], ("drain", BEGUN, {}), ("drain", WAITS, {"jobs": ["4711"], **found}))
+    node = through(rollout, "a", *rows).node("a")
+    assert meaning_of(node) == f"{how}its jobs have not ended yet, and nothing was changed"
+    assert node.out_of_service == (how == "drained; ")

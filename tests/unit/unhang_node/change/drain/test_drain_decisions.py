@@ -26,7 +26,9 @@ from unhang_node.change.drain.slurm_decisions import (
     decide_drain,
     decide_release,
     decide_wait,
+    decide_window,
     drain_answer,
+    is_own_reservation,
     name_of_machine,
     powers_down,
     takes_jobs,
@@ -156,6 +158,29 @@ def test_who_has_the_lock_takes_over_a_node_that_an_ended_rollout_kept_and_nothi
     assert not decide_drain(standing("IDLE+DRAIN", OTHERS), anybodys).act
     assert not decide_drain(standing("IDLE+DRAIN", f"{EARLIER} RMA 4711"), anybodys).act
     assert not decide_release(standing("IDLE+DRAIN", EARLIER), anybodys).act
+
+
+@pytest.mark.parametrize("state", ["MIXED", "IDLE+MAINTENANCE"])
+@pytest.mark.parametrize("takes_over", ["", ANY_RUN])
+@pytest.mark.parametrize("is_active", [True, False])
+def test_a_node_that_another_run_waits_for_is_left_to_that_run_which_is_named(
+    state, takes_over, is_active
+):
+    row = Reservation("unhang-r0-gpu001", "gpu001", ("MAINT",), "root", is_active=is_active)
+    found, asked = standing(state, reservations=[row]), Asked("r1", takes_over=takes_over)
+    assert not is_own_reservation(row, "gpu001", asked)
+    window = decide_window(found, asked, 3600, 0)
+    assert (
+        decide_drain(found, asked).refused
+        == window.refused
+        == (
+            "gpu001 is reserved for unhang's run r0, which waits for its jobs (unhang-r0-gpu001),"
+            " and is left to it; next: unhang remediate r0 --apply goes on there, and unhang"
+            " remediate --end r0 gives it back"
+        )
+    )
+    mine = row._replace(name="unhang-r1-gpu001")
+    assert not decide_window(standing(state, reservations=[mine]), asked, 3600, 0).refused
 
 
 def test_the_same_run_may_give_another_reason():
