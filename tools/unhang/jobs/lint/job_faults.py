@@ -117,7 +117,9 @@ def _unlike_pods(job: Job) -> Findings:
     pods = [role for role in job.roles if role.gpus]
     for first, other in ((pods[0], one) for one in pods[1:]):
         for name in sorted({*first.environment, *other.environment}):
-            if (_OF_FABRIC.fullmatch(name) and not _OF_LOGS.search(name)) or name == IMAGE:
+            if (_OF_FABRIC.fullmatch(name) and not _OF_LOGS.search(name)) or (
+                name == IMAGE and job.kind != "JobSet"
+            ):
                 yield from _unlike(name, first, other)
 
 

@@ -18,7 +18,7 @@ WORDS = ("entrypoint", "command", "args")
 IMAGE = "image:"  # beside the variables, none of which can have this name
 DEFAULT_SHARED = 64 << 20
 MOST_NODES = 20_000
-_COUNTS = ("replicas", "completions", "parallelism", "numNodes")
+_COUNTS = ("replicas", "maxReplicas", "completions", "parallelism", "numNodes")
 _GPU = re.compile(r"(?:\.(?:com|ai)/|^)gpu$")
 # not vpc.amazonaws.com/efa: Amazon's EKS nodes start containers with unlimited locked memory
 _RDMA = re.compile(
