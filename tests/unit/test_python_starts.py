@@ -41,7 +41,6 @@ OPEN = {
     "tools/unhang/jobs/diagnose/next_steps.py": {
         "-c 'import sys; print(sys.executable, sys.path)'": "it shows what that shell imports"
     },
-    "tools/unhang/jobs/lint/parsed.py": {"-m py_compile accepts": "prose"},
     "tools/unhang/__main__.py": {"-m unhang`": "prose"},
     "tools/unhang/smoke/payload/__main__.py": {"-m unhang.smoke.payload`": "prose"},
 }

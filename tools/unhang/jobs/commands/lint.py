@@ -4,6 +4,7 @@ and collectives that only some ranks call."""
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 from packaging.version import InvalidVersion
@@ -19,14 +20,13 @@ from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import masked_document
 from unhang.jobs.lint.checks import PLATFORMS, Context, torch_release
+from unhang.jobs.lint.knowledge import rules
 from unhang.jobs.lint.linting import (
     SEVERITIES,
     is_whole,
     lint,
-    render_json,
     render_table,
 )
-from unhang.jobs.lint.rule_ids import RULES
 from unhang.jobs.lint.sarif import render_sarif
 from unhang.jobs.lint.settings import KINDS
 from unhang_node.base.versions.compare import check_version
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"--torch takes a version such as 2.21.5, not {arguments.torch!r}"
         ) from None
-    check_rules(arguments.rule, RULES)
+    check_rules(arguments.rule, rules())
     context = Context(arguments.nccl, arguments.torch, arguments.platform)
     document = lint(arguments.files, context, arguments.kind)
     findings = selected(
@@ -99,9 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "csv":
         show_rows(arguments.format, arguments.quiet, lambda width: (), findings, COLUMNS)
     elif not arguments.quiet:
-        render = {"json": render_json, "sarif": render_sarif, "table": render_table}[
-            arguments.format
-        ]
-        sys.stdout.write(render(masked_document(document)))
+        shown, is_json = masked_document(document), arguments.format == "json"
+        render = render_sarif if arguments.format == "sarif" else render_table
+        sys.stdout.write(json.dumps(shown, indent=1) + "\n" if is_json else render(shown))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(document["totals"][word] for word in severe)) if is_whole(document) else 2

@@ -11,8 +11,11 @@ from pathlib import Path
 from unhang.jobs.job_files import DEEPSPEED
 
 HEAD = 8192
-_SCRIPTS = (".py", ".sbatch", ".slurm", ".sh", ".bash", ".job", ".dockerfile", ".service")
-_OUTPUTS = (".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz")
+_SCRIPTS = re.compile(
+    r"\.(?:py|sbatch|slurm|sh|bash|job|dockerfile|service)$|^(?:docker|container)file|nccl\.conf$"
+)
+_PACKED = re.compile(r"\.(?:gz|bz2|xz)$")
+_OUTPUTS = re.compile(r"\.(?:log|out|err|txt)$")
 _CONFIGURED = re.compile(
     r"^(?:apiVersion|kind|services|compute_environment|distributed_type|num_processes|num_machines|fsdp_config|deepspeed_config|fsdp|ddp_timeout):",
     re.MULTILINE,
@@ -29,7 +32,7 @@ _COMMAND = re.compile(
 def job_kind(path: Path | None) -> str | None:
     """The kind of a job's file, by its name and its first lines; None for a log, and for a file
     that cannot be read."""
-    if path is None or path.suffix.lower() in _OUTPUTS[-3:]:
+    if path is None or _PACKED.search(path.name.lower()):
         return None
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -55,17 +58,13 @@ def _is_small(size: int) -> bool:
 
 def _kind_by_text(path: Path, head: str) -> str | None:
     name, suffix = path.name.lower(), path.suffix.lower()
-    if (
-        suffix in _SCRIPTS
-        or name.startswith(("dockerfile", "containerfile"))
-        or name.endswith("nccl.conf")
-    ):
+    if _SCRIPTS.search(name):
         return _kind_for_lint(str(path), head)
     if suffix in (".yaml", ".yml"):
         return "kubernetes" if _CONFIGURED.search(head) else None
     if suffix == ".json":
         return DEEPSPEED if _DEEPSPEED.search(head) else None
-    if head.startswith("#!") and suffix not in _OUTPUTS:
+    if head.startswith("#!") and not _OUTPUTS.search(name):
         return _kind_for_lint(name, head)
     return "shell" if len(head) < HEAD and _COMMAND.match(head) and _is_one_command(head) else None
 
@@ -77,6 +76,6 @@ def _kind_for_lint(name: str, head: str) -> str:
 
 
 def _is_one_command(text: str) -> bool:
-    from unhang.jobs.lint.launches import read_commands
+    from unhang.jobs.lint.shell import read_shell
 
-    return len(read_commands(text.strip().splitlines())) == 1
+    return len(read_shell(text.removeprefix("$ "), {}).commands) == 1

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from unhang.core.quotes import leading_words
 from unhang.jobs.job_files import DEEPSPEED, JobFile, Trait
+from unhang.jobs.lint.batch import read_batch
 from unhang.jobs.lint.checks import Context
-from unhang.jobs.lint.launches import read_batch, read_commands
 from unhang.jobs.lint.lines import limits_in
 from unhang.jobs.lint.linting import lint_text, read_script
+from unhang.jobs.lint.placed import number
 from unhang.jobs.lint.python_devices import line_of_local_device
 from unhang.jobs.lint.python_names import last_name, parse_python, read_names
 from unhang.jobs.lint.settings import find_settings
@@ -63,29 +64,19 @@ def read_job_file(name: str, path: Path, kind: str) -> JobFile | None:
 def job_file_of(name: str, text: str, kind: str) -> JobFile:
     """The findings and properties of a script's text."""
     lines = text.splitlines()
-    findings = () if kind == DEEPSPEED else tuple(lint_text(text, kind, Context()))
-    found = () if kind == DEEPSPEED else find_settings(text, kind)
+    is_script = kind != DEEPSPEED
+    findings = lint_text(text, kind, Context()) if is_script else []
     settings = tuple(
         (one.name, one.line)
-        for one in found
-        if one.lasting and one.value and not one.own and not one.local
+        for one in (find_settings(text, kind) if is_script else ())
+        if one.lasting and one.value and not (one.own or one.local)
     )
     wanted = {*(one.line for one in findings), *(line for _, line in settings)}
     shown = {
-        number: leading_words(lines[number - 1].strip(), 300)
-        for number in wanted
-        if 0 < number <= len(lines)
+        line: leading_words(raw.strip(), 300) for line, raw in enumerate(lines, 1) if line in wanted
     }
-    return JobFile(
-        name,
-        kind,
-        len(lines),
-        findings,
-        settings,
-        tuple(_traits(text, lines, kind)),
-        shown,
-        has_state(text, kind),
-    )
+    traits, state = tuple(_traits(text, lines, kind)), has_state(text, kind)
+    return JobFile(name, kind, len(lines), tuple(findings), settings, traits, shown, state)
 
 
 def has_state(text: str, kind: str) -> bool:
@@ -101,32 +92,24 @@ def only_starts_a_job(path: Path, kind: str) -> bool:
 
 def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
     if found := _SHARDED.search(text):
-        yield Trait(
-            "sharded",
-            found.group().strip(),
-            text.count("\n", 0, found.start()) + 1,
-            found.group().strip(),
-        )
+        shown, line = found.group().strip(), text.count("\n", 0, found.start()) + 1
+        yield Trait("sharded", shown, line, shown)
     if kind == "python" and (tree := parse_python(text)) is not None:
         nodes = list(ast.walk(tree))
         if at := line_of_local_device(nodes, read_names(nodes)):
-            yield Trait(
-                "local device",
-                "local rank",
-                at,
-                leading_words(text.splitlines()[at - 1].strip(), 300),
-            )
+            shown = leading_words(text.splitlines()[at - 1].strip(), 300)
+            yield Trait("local device", "local rank", at, shown)
         yield from _of_trainers(nodes)
     if kind == "slurm":
-        yield from _of_batch(lines)
+        yield from _of_batch(text)
     if kind == "shell":
         yield from _meeting_points(text)
     count = 0
-    for number, raw in enumerate(lines, 1):
+    for line, raw in enumerate(lines, 1):
         shown = raw[:2000]
         if shown.lstrip().startswith("# ") or count >= MOST_TRAITS:
             continue
-        for one in _of_line(shown, number):
+        for one in _of_line(shown, line):
             count += 1
             yield one
 
@@ -151,33 +134,30 @@ def _of_trainers(nodes: Iterable[ast.AST]) -> Iterator[Trait]:
             )
 
 
-def _of_batch(lines: Iterable[str]) -> Iterator[Trait]:
+def _of_batch(text: str) -> Iterator[Trait]:
     """What a batch script asks Slurm for: nodes if it is several, and whether its tasks are
     counted. "0" tasks: it says nothing of them."""
-    batch = read_batch(list(lines))
-    nodes, at = batch.number("nodes"), batch.options.get("nodes", ("", 1))[1]
+    batch = read_batch(text)
+    nodes, tasks = batch.place.nodes, batch.place.tasks
     if nodes and nodes > 1:
-        yield Trait("nodes", str(nodes), at, f"#SBATCH --nodes={nodes}")
-        counted_by = next(
-            (name for name in ("ntasks_per_node", "ntasks") if name in batch.options), ""
-        )
-        _, line = batch.options.get(counted_by, ("", at))
-        tasks = str(batch.tasks_per_node() or 0)
-        yield Trait("tasks", tasks, line, f"#SBATCH --nodes={nodes}")
+        shown = f"#SBATCH --nodes={nodes}"
+        yield Trait("nodes", str(nodes), nodes.line, shown)
+        by = next((batch.options[one] for one in ("ntasks_per_node", "ntasks")
+                   if one in batch.options), nodes)  # fmt: skip
+        yield Trait("tasks", str(tasks or 0), by.line, shown)
 
 
 def _meeting_points(text: str) -> Iterator[Trait]:
     """Launch lines with the rank of a node and the address at which the nodes meet. value: both,
     with a blank between."""
-    for command in read_commands(text.splitlines()):
-        rank = command.number("node_rank", "machine_rank")
-        address = next(
-            (command.values[name] for name in MEETING_OPTIONS if name in command.values), ""
-        )
+    for launch in read_batch(text).launches:
+        ranks = map(launch.options.get, ("node_rank", "machine_rank"))
+        rank = next((number(one) for one in ranks if one), None)
+        address = next(filter(None, map(launch.options.get, MEETING_OPTIONS)), "")
         if rank is not None and address:
-            yield Trait(
-                "meeting point", f"{rank} {address}", command.line, leading_words(command.text, 300)
-            )
+            command = launch.command
+            shown = leading_words(command.shown, 300)
+            yield Trait("meeting point", f"{rank} {address}", command.line, shown)
 
 
 def _of_line(line: str, number: int) -> Iterator[Trait]:

@@ -1,39 +1,43 @@
-"""The catalogue's tables that lint uses, read once."""
+"""The catalogue's tables that lint uses, and findings in their words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from unhang.core.catalogue.own_tables import as_written, table
+from unhang.jobs.job_files import Finding
 
-_TABLES = (
-    "nccl_variables", "torch_variables", "not_real_settings", "renamed_settings",
-    "foreign_settings", "hiding_settings", "nccl_contradictions",
-    "nccl_platform_settings", "torch_wheels", "timeout_settings",
-)  # fmt: skip
+Findings = Iterator[Finding]
+FAULTS = ("launch_faults", "setting_faults", "script_faults")
 
 
-@dataclass(frozen=True)
-class Knowledge:
-    """Rows by name, and each table's own first source."""
+def row_of(name: str, key: str) -> Mapping[str, Any]:
+    """A row of a table; an empty one if there is none."""
+    return table(name).get(key) or {}
 
-    tables: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    sources: Mapping[str, str]
 
-    def row(self, table: str, name: str) -> Mapping[str, Any] | None:
-        """A row, or None."""
-        return self.tables[table].get(name)
+def source_of(name: str, row: Mapping[str, Any] | None = None) -> str:
+    """The source of a row, else the first of its table."""
+    return str((row or {}).get("source") or as_written(name)["sources"][0]["url"])
 
-    def source(self, table: str, row: Mapping[str, Any] | None = None) -> str:
-        """The source of a row."""
-        return str((row or {}).get("source") or self.sources[table])
+
+def said(key: str, line: int, found: str, values: Mapping[str, Any], source: str = "") -> Finding:
+    """A finding in the words of its row."""
+    name = next(one for one in FAULTS if key in table(one))
+    row = table(name)[key]
+    words = (row["why"], row["instead"], source or source_of(name, row))
+    why, instead, page = (str(one).format(**values) for one in words)
+    return Finding(line, row["rule"], row["severity"], found, why, instead, page)
+
+
+def rules() -> list[str]:
+    """The ids of all rules."""
+    return sorted({row["rule"] for name in FAULTS for row in table(name).values()})
 
 
 @cache
-def load_knowledge() -> Knowledge:
-    """Reads the tables. Raises UserError if that fails, because they ship with the program."""
-    tables = {name: table(name) for name in _TABLES}
-    return Knowledge(tables, {name: as_written(name)["sources"][0]["url"] for name in _TABLES})
+def listed(kind: str) -> frozenset[str]:
+    """The names in Python of a kind."""
+    return frozenset(row_of("python_words", kind).get("words", ()))

@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from unhang.jobs.job_files import Finding
+from packaging.version import Version
+
 from unhang.jobs.lint.checks import LONG_S
-from unhang.jobs.lint.knowledge import Knowledge
+from unhang.jobs.lint.knowledge import Findings, row_of, said
 from unhang.jobs.lint.settings import IGNORED, LONGEST_LINE, runs_only_tests
 
 SHORT_S = 120
@@ -23,51 +24,45 @@ _TIMEOUTS = (
 )
 _NO_PACKAGE = re.compile(r"linux-(?:image-|headers-)?generic-5\.5\b")
 _NCCL = re.compile(
-    r"nvidia-nccl-cu\d{2}==(?P<version>\d{1,2}\.\d{1,3}\.\d{1,3})|\blibnccl2=(?P<deb>\d{1,2}\.\d{1,3}\.\d{1,3})"
+    r"nvidia-nccl-cu(?P<major>\d{2})==(?P<version>\d{1,2}\.\d{1,3}\.\d{1,3})|\blibnccl2=(?P<deb>\d{1,2}\.\d{1,3}\.\d{1,3})"
     r"|\bNCCL_VERSION[= ]\"?(?P<env>\d{1,2}\.\d{1,3}\.\d{1,3})"
 )
 _TORCH = re.compile(
-    r"\btorch==(?P<version>\d{1,2}\.\d{1,3}\.\d{1,3})|FROM\s+(?:docker\.io/)?pytorch/pytorch:(?P<image>\d{1,2}\.\d{1,3}\.\d{1,3})"
+    r"\btorch==(?P<version>\d{1,2}\.\d{1,3}\.\d{1,3})(?:\+cu(?P<cuda>\d{2,3}))?|FROM\s+(?:docker\.io/)?pytorch/pytorch:(?P<image>\d{1,2}\.\d{1,3}\.\d{1,3})"
 )
-_RCCL = re.compile(r"(?i)\brccl\b|\brocm\b|amd\.com/gpu|librccl|PYTORCH_ROCM")
+RCCL = re.compile(r"(?i)\brccl\b|\brocm\b|amd\.com/gpu|librccl|PYTORCH_ROCM")
+_OTHER_INDEX = re.compile(r"download\.pytorch\.org/whl/cu(?P<cuda>\d{2,3})")
+_LIBRARY_PATH = re.compile(
+    r"LD_(?:LIBRARY_PATH|PRELOAD)\S{0,4}[=:\s].{0,300}?(?P<path>/\S{0,160}?\bnccl\b[^:\s\"']{0,80}|\S{0,160}libnccl\.so[\w.]{0,20})"
+)
 
 
-def about(text: str) -> tuple[bool, bool]:
-    """(RCCL, benchmark): whether the file is for AMD's GPUs, and whether it runs NCCL's tests and
-    no framework."""
-    return _RCCL.search(text) is not None, runs_only_tests(text)
-
-
-def check_lines(text: str, known: Knowledge) -> Iterator[Finding]:
+def check_lines(text: str) -> Findings:
     """Findings about single lines."""
+    benchmark = runs_only_tests(text)  # no framework, so no other libnccl than its own is loaded
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw[:LONGEST_LINE]
         if IGNORED.search(line) or line.lstrip().startswith("# "):
             continue
-        yield from _limits(line, number, known)
+        yield from _limits(line, number)
+        if not benchmark and not line.lstrip().startswith("#"):
+            yield from _library(line, number)
         if found := _NO_PACKAGE.search(line):
-            yield Finding(
-                number, "no-such-package", "error", found.group(),
-                "there is no package of this name; Ubuntu's 5.5 kernel was never packaged for a release",  # noqa: E501
-                "linux-generic-hwe-20.04 (5.15) or the HWE or cloud kernel of a newer release; unhang's role kernel does it",  # noqa: E501
-                "https://bugs.launchpad.net/ubuntu/+source/linux-meta",
-            )  # fmt: skip
+            yield said("no_package", number, found.group(), {})
 
 
-def _limits(line: str, number: int, known: Knowledge) -> Iterator[Finding]:
+def _library(line: str, number: int) -> Findings:
+    """A loader path with another libnccl than the framework's."""
+    if found := _LIBRARY_PATH.search(line[:4000]):
+        yield said("foreign_library", number, found["path"], {})
+
+
+def _limits(line: str, number: int) -> Findings:
     for shown, limit_s in limits_in(line):
         if limit_s >= LONG_S:
-            yield Finding(
-                number, "timeout-hours", "warning", shown,
-                f"a hang is noticed only after {limit_s / 3600:.1f} hours, and all GPUs are idle until then",  # noqa: E501
-                "a little more than the longest regular wait (30 to 60 minutes); long work of one rank outside collectives", known.source("timeout_settings"),  # noqa: E501
-            )  # fmt: skip
+            yield said("long_limit", number, shown, {"hours": limit_s / 3600})
         elif 0 < limit_s <= SHORT_S and "timeout" in line.lower():
-            yield Finding(
-                number, "timeout-short", "info", shown,
-                f"if this is the timeout of collectives, all ranks abort after {limit_s} s even if one of them only saves, loads or compiles",  # noqa: E501
-                "600 s is PyTorch's default for NCCL", known.source("timeout_settings"),
-            )  # fmt: skip
+            yield said("short_limit", number, shown, {"limit_s": limit_s})
 
 
 def limits_in(line: str) -> Iterator[tuple[str, int]]:
@@ -77,12 +72,40 @@ def limits_in(line: str) -> Iterator[tuple[str, int]]:
             yield found.group().strip(), int(found[1]) * unit_s
 
 
-def versions_in(text: str, known: Knowledge) -> tuple[str | None, str | None]:
+def versions_in(text: str) -> tuple[str | None, str | None]:
     """(NCCL, torch) that the file itself installs; NCCL also as a dependency of torch."""
     torch = next((found["version"] or found["image"] for found in _TORCH.finditer(text)), None)
     nccl = next(
         (found["version"] or found["deb"] or found["env"] for found in _NCCL.finditer(text)), None
     )
     if nccl is None and torch:
-        nccl = (known.row("torch_wheels", torch) or {}).get("nccl")
+        nccl = row_of("torch_wheels", torch).get("nccl")
     return nccl, torch
+
+
+def check_fits(text: str) -> Findings:
+    """An NCCL wheel that is older than the one that torch was built with, or of another CUDA: then
+    one is missing a symbol, or two are loaded."""
+    lines = [
+        (number, line[:LONGEST_LINE])
+        for number, line in enumerate(text.splitlines(), 1)
+        if not IGNORED.search(line) and not line.lstrip().startswith("#")
+    ]
+    torch = next(
+        (found for _, line in lines if (found := _TORCH.search(line)) and found["version"]), None
+    )
+    row = row_of("torch_wheels", torch["version"]) if torch else {}
+    if torch is None or row.get("linkage") != "wheel":
+        return
+    cuda = torch["cuda"] or next(
+        (found["cuda"] for _, line in lines if (found := _OTHER_INDEX.search(line))), None
+    )
+    major = cuda[:2] if cuda else str(row["cuda"]).split(".")[0]
+    for number, line in lines:
+        for found in _NCCL.finditer(line):
+            brings, ours = str(row["nccl"]), found["version"]
+            values = {**torch.groupdict(), **row, "brings": brings, "version": ours, "major": major}
+            if found["major"] and found["major"] != major:
+                yield said("other_cuda", number, found.group(), values)
+            elif found["major"] and Version(ours) < Version(brings):
+                yield said("older_nccl", number, found.group(), values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -19,46 +18,39 @@ from unhang.core.secrets_in_text import cut_without_secrets
 from unhang.core.text import counted, visible
 from unhang.core.together import NOT_READ, Together
 from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.batch import check_directives, read_batch
 from unhang.jobs.lint.checks import Context, check_settings
-from unhang.jobs.lint.compose import check_compose
-from unhang.jobs.lint.knowledge import load_knowledge
-from unhang.jobs.lint.launch_checks import check_launch
-from unhang.jobs.lint.lines import about, check_lines, versions_in
-from unhang.jobs.lint.parsed import check_parsed
-from unhang.jobs.lint.pod_launches import check_pod_launches
-from unhang.jobs.lint.pods import check_library_path, check_pods
+from unhang.jobs.lint.job_faults import check_jobs
+from unhang.jobs.lint.knowledge import Findings, said
+from unhang.jobs.lint.launch_faults import check_launches
+from unhang.jobs.lint.lines import RCCL, check_fits, check_lines, versions_in
+from unhang.jobs.lint.python_names import read_python
 from unhang.jobs.lint.python_ranks import check_python
 from unhang.jobs.lint.settings import IGNORED, find_settings, kind_of
-from unhang.jobs.lint.task_launches import check_task_launches
-from unhang.jobs.lint.version_match import check_fits
+from unhang.jobs.lint.yaml_launches import jobs_of
+from unhang.jobs.lint.yaml_nodes import read_yaml
 
 SCHEMA = "unhang/lint/1"
 LARGEST = 8 * 1024 * 1024
 MOST_FILES = 100_000  # of a folder
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 1 << 30, 600
 SHOWN_NOTES = 50
+MOST_LINES = 4  # of a finding
 LONGEST_FOUND = 160
 SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
 PIPED_WIDTH = 100  # as the tables of a run have it
-_ENDINGS = {
-    ".sh",
-    ".bash",
-    ".sbatch",
-    ".slurm",
-    ".yaml",
-    ".yml",
-    ".service",
-    ".conf",
-    ".py",
-    ".dockerfile",
-    ".env",
-    ".job",
-    "",
-}
+_SCRIPTS = re.compile(
+    r"\.(?:sh|bash|sbatch|slurm|ya?ml|service|conf|py|dockerfile|env|job)$|^\.?[^.]*$|^(?:docker|container)file"
+)
 _HOST_NETWORK = re.compile(
     r"hostNetwork[\"']?:\s{1,8}[\"']?[Tt]rue|network_mode[\"']?:\s{1,8}[\"']?host|k8s\.v1\.cni\.cncf\.io"
 )
+_TEMPLATE = re.compile(r"\{\{|\{%|<%")
+_LANGUAGES = {
+    "python": ("Python", "https://docs.python.org/3/reference/"),
+    "kubernetes": ("YAML", "https://yaml.org/spec/1.2.2/"),
+}
 _LOGS = {".log", ".out", ".err"}
 
 
@@ -129,34 +121,24 @@ def _files(name: str) -> list[Path]:
 def _is_script(path: Path) -> bool:
     """Whether a file in a folder is read: by its ending, or by its name as a Dockerfile
     (Dockerfile.gpu)."""
-    return path.suffix.lower() in _ENDINGS or path.name.lower().startswith(
-        ("dockerfile", "containerfile")
-    )
+    return _SCRIPTS.search(path.name.lower()) is not None
 
 
 def _lint_file(
     path: Path, context: Context, kind: str | None, together: Together
 ) -> dict[str, Any]:
-    shown = "(stdin)" if str(path) == STDIN else str(path)
+    answer = {"file": "(stdin)" if str(path) == STDIN else str(path), "kind": "skipped"}
     if over := together.reached():
-        return {"file": shown, "kind": "skipped", "note": over, "findings": []}
+        return {**answer, "note": over, "findings": []}
     text = read_script(path)
     together.bytes += len(text or "")
     if text is None:
-        return {
-            "file": shown,
-            "kind": "skipped",
-            "note": "is binary or larger than 8 MiB",
-            "findings": [],
-        }
-    chosen = kind or kind_of(str(path), text)
-    found = lint_text(text, chosen, context)
-    note = (
-        "has the name of a log but was read as a script; unhang diagnose reads logs"
-        if not found and path.suffix.lower() in _LOGS
-        else None
-    )
-    return {"file": shown, "kind": chosen, "note": note, "findings": [asdict(one) for one in found]}
+        return {**answer, "note": "is binary or larger than 8 MiB", "findings": []}
+    answer["kind"] = kind or kind_of(str(path), text)
+    found = [asdict(one) for one in lint_text(text, answer["kind"], context)]
+    note = "has the name of a log but was read as a script; unhang diagnose reads logs"
+    is_odd = not found and path.suffix.lower() in _LOGS
+    return {**answer, "note": note if is_odd else None, "findings": found}
 
 
 def read_script(path: Path) -> str | None:
@@ -191,30 +173,23 @@ def _read(path: Path) -> bytes:
 
 def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     """The findings of one file's text. Text in, values out."""
-    known = load_knowledge()
-    nccl, torch = versions_in(text, known)
-    rccl, benchmark = about(text)
-    own_network = kind == "kubernetes" and not _HOST_NETWORK.search(text)
-    here = replace(
-        context,
-        nccl=context.nccl or nccl,
-        torch=context.torch or torch,
-        rccl=rccl,
-        pod_network=own_network,
+    nccl, torch = versions_in(text)
+    here = Context(
+        context.nccl or nccl,
+        context.torch or torch,
+        context.platform,
+        RCCL.search(text) is not None,
+        kind == "kubernetes" and not _HOST_NETWORK.search(text),
     )
-    found = [
-        *check_settings(find_settings(text, kind), known, here),
-        *check_lines(text, known),
-        *check_pods(text, kind),
-        *check_library_path(text, benchmark),
-    ]
-    found += [
-        *check_fits(text, known),
-        *check_launch(text, kind),
-        *(check_python(text) if kind == "python" else ()),
-    ]
-    found += [*check_parsed(text, kind), *check_compose(text, kind)]
-    found += [*check_pod_launches(text), *check_task_launches(text)] if kind == "kubernetes" else []
+    found = check_settings(find_settings(text, kind), here)
+    found += [*check_lines(text), *check_fits(text), *check_parsed(text, kind)]
+    if kind == "python":
+        found += check_python(text)
+    elif kind in ("shell", "slurm"):
+        batch = read_batch(text)
+        found += [*check_launches(batch.launches), *check_directives(batch, text)]
+    elif kind == "kubernetes":
+        found += check_jobs(jobs_of(text))
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
     found = [
         replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND))
@@ -227,9 +202,26 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     )
 
 
+def check_parsed(text: str, kind: str) -> Findings:
+    """One finding if the text could not be parsed: a warning if it is not valid, info for a
+    template and for what is too large or deep."""
+    if kind not in _LANGUAGES:
+        return
+    language, source = _LANGUAGES[kind]
+    read = read_python(text) if kind == "python" else read_yaml(text)
+    values = {"language": language, "line": read.line}
+    if not read.is_read:
+        yield said("not_read", 1, "the whole file", values, source)
+    elif read.line is not None:
+        line = "".join(text.splitlines()[read.line - 1 :][:1])
+        is_template = _TEMPLATE.search(text if kind == "kubernetes" else line)
+        shown = line.strip() or "the end of the file"
+        yield said("template" if is_template else "not_valid", read.line, shown, values, source)
+
+
 def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
-    """One finding: where and what in one line, which editors and CI read; why, what instead and the
-    source below it, wrapped.
+    """One finding in at most four lines: where and what in the first, which editors and CI read;
+    why and what instead below it, wrapped; the other outputs have all of it, and the source.
 
     width: columns; by default COLUMNS, else those of the terminal, else 100.
     """
@@ -237,48 +229,31 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     lines = []
     advised: dict[tuple[str, ...], int] = {}
     for one in document["findings"]:
-        same = tuple(str(one[name]) for name in ("file", "rule", "why", "instead"))
-        if (first := advised.setdefault(same, one["line"])) != one["line"]:
-            lines.append(
-                f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}:"
-                f" {visible(one['found'], 160)} [{one['rule']}], as in line {first}"
-            )
+        file, rule, why, instead, found = (
+            visible(str(one[name]), 900) for name in ("file", "rule", "why", "instead", "found")
+        )
+        head = f"{file[:200]}:{one['line']}: {one['severity']}: {found[:160]} [{rule}]"
+        first = advised.setdefault((file, rule, why, instead), one["line"])
+        if first != one["line"]:
+            lines.append(f"{head}, as in line {first}")
             continue
-        lines.append(
-            f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}:"
-            f" {visible(one['found'], 160)} [{one['rule']}]"
-        )
-        parts = (
-            ("why", visible(one["why"], 400)),
-            ("instead", visible(one["instead"], 900)),
-            ("source", one["source"]),
-        )
-        lines += [*(line for label, text in parts for line in _part(label, text, width)), ""]
+        reason = _part("why", why, width, MOST_LINES - 2)
+        lines += [head, *reason, *_part("instead", instead, width, MOST_LINES - 1 - len(reason))]
     notes = [
         f"{visible(one['file'], 200)}: {one['note']}" for one in document["files"] if one["note"]
     ]
-    lines += notes[:SHOWN_NOTES]
+    more = counted(len(notes) - SHOWN_NOTES, "more file")
     if len(notes) > SHOWN_NOTES:
-        lines.append(
-            f"and {counted(len(notes) - SHOWN_NOTES, 'more file')} with such a note: -o json names"
-            " them"
-        )
-    counts = [
-        sum(one["severity"] == severity for one in document["findings"]) for severity in SEVERITIES
-    ]
-    totals = (
-        counted(count, word)
-        for count, word in zip(counts, ("error", "warning", "remark"), strict=True)
-    )
+        notes[SHOWN_NOTES:] = [f"and {more} with such a note: -o json names them"]
+    words = zip(SEVERITIES, ("error", "warning", "remark"), strict=True)
+    totals = ", ".join(counted(document["totals"][one], word) for one, word in words)
     skipped = sum(one["kind"] == "skipped" for one in document["files"])
     unread = f"; {counted(skipped, 'more file')} not read" if skipped else ""
-    lines.append(
-        f"{counted(len(document['files']) - skipped, 'file')}: {', '.join(totals)}{unread}"
-    )
-    return "\n".join(lines) + "\n"
+    read = counted(len(document["files"]) - skipped, "file")
+    return "\n".join([*lines, *notes, f"{read}: {totals}{unread}"]) + "\n"
 
 
-def _part(label: str, text: str, width: int) -> list[str]:
+def _part(label: str, text: str, width: int, most: int) -> list[str]:
     start = f"    {label:<9}"
     return textwrap.wrap(
         text,
@@ -287,9 +262,6 @@ def _part(label: str, text: str, width: int) -> list[str]:
         subsequent_indent=" " * len(start),
         break_on_hyphens=False,
         break_long_words=False,
+        max_lines=most,
+        placeholder=" ...",
     )
-
-
-def render_json(document: Mapping[str, Any]) -> str:
-    """One JSON object and nothing else."""
-    return json.dumps(document, ensure_ascii=True, indent=1) + "\n"

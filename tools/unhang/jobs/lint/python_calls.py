@@ -5,34 +5,45 @@ from __future__ import annotations
 
 import ast
 import re
+from ast import (
+    AST,
+    AsyncFunctionDef,
+    Attribute,
+    Call,
+    ClassDef,
+    Constant,
+    FunctionDef,
+    If,
+    Lambda,
+    Name,
+    Raise,
+    Return,
+    UnaryOp,
+    excepthandler,
+    match_case,
+    stmt,
+)
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from unhang.jobs.lint.knowledge import listed
 from unhang.jobs.lint.python_names import (
-    COLLECTIVES,
     Names,
+    Nodes,
+    Statements,
     dotted,
     is_several,
     kind_of_variable,
     last_name,
+    of_kind,
     share_of,
+    text_of,
 )
 
 MOST_ROUNDS = 6
 MOST_OF_FUNCTION = 40
 # Methods that every rank must call, by the kind of the variable; _SHARDED: only if the model is
 # sharded (FSDP, ZeRO).
-_METHODS = {
-    "accelerator": frozenset(("wait_for_everyone", "gather", "gather_for_metrics", "reduce",
-    "pad_across_processes", "main_process_first",
-        "local_main_process_first")),
-    "fabric": frozenset(("barrier", "all_gather", "all_reduce", "broadcast", "save", "backward")),
-    "trainer": frozenset(("fit", "train", "evaluate", "predict", "validate", "test",
-    "save_checkpoint")),
-    "engine": frozenset(("backward", "step", "save_checkpoint", "save_16bit_model",
-    "load_checkpoint", "train_batch", "eval_batch")),
-    "fsdp": frozenset(("state_dict", "clip_grad_norm_")),
-}  # fmt: skip
 _SHARDED = {
     "accelerator": frozenset(("save_state", "get_state_dict", "save_model")),
     "trainer": frozenset(("save_model",)),
@@ -44,46 +55,11 @@ _FORWARD = {
     "ddp": "the model has buffers, such as batch norm's",
     "engine": "ZeRO shards parameters (stage 3)",
 }
-_OF_STATE = frozenset(
-    (
-        "optim_state_dict",
-        "full_optim_state_dict",
-        "sharded_optim_state_dict",
-        "get_model_state_dict",
-        "get_optimizer_state_dict",
-        "GatheredParameters",
-    )
-)
-_SUBGROUPS = ("group", "pg", "mesh", "comm")
 # names of functions of other files that may contain collectives
 _PART = re.compile(r"(?i)_ranks?(?:_|$)|worker|follow|_loop|listen|recv|receive")
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-_WRAPPERS = frozenset(
-    (
-        "Accelerator",
-        "Fabric",
-        "FSDP",
-        "FullyShardedDataParallel",
-        "DDP",
-        "DistributedDataParallel",
-        "fully_shard",
-    )
-)
 # what a file calls that trains on all ranks, and has its model wrapped by another file
-_TOGETHER = frozenset(("init_process_group", "backward", "step"))
 # ranks that have stages of a model, and not all of it
-_BETWEEN_TWO = frozenset(("send", "recv", "isend", "irecv", "batch_isend_irecv", "rpc_async"))
-FIRST_ONLY = frozenset(
-    (
-        "rank_zero_only",
-        "on_main_process",
-        "on_local_main_process",
-        "main_process_only",
-        "master_only",
-        "only_rank_zero",
-        "rank0_only",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -111,11 +87,11 @@ class Calls:
     trains: bool
     shards: bool
 
-    def of(self, statement: ast.AST) -> list[Collective]:
+    def of(self, statement: AST) -> list[Collective]:
         """The collectives of a statement, without those of the statements inside it."""
         return [one for call in calls_of(statement) for one in self.of_call(call)]
 
-    def of_call(self, call: ast.Call) -> Sequence[Collective]:
+    def of_call(self, call: Call) -> Sequence[Collective]:
         """The collectives of one call."""
         direct = collective_of(call, self.names, shards=self.shards, trains=self.trains)
         return (
@@ -124,78 +100,75 @@ class Calls:
             else [replace(one, line=call.lineno) for one in self.functions.get(_own_name(call), ())]
         )
 
-    def inside(self, statements: Sequence[ast.stmt]) -> list[Collective]:
+    def inside(self, statements: Statements) -> list[Collective]:
         """All collectives of a block, including nested statements."""
         return [one for statement in walk(statements) for one in self.of(statement)]
 
-    def always(self, statements: Sequence[ast.stmt]) -> list[Collective]:
+    def always(self, statements: Statements) -> list[Collective]:
         """The collectives of a block that do not depend on a further condition."""
         return [one for statement in walk(statements, branches=False) for one in self.of(statement)]
 
-    def may_take_part(self, statements: Sequence[ast.stmt]) -> bool:
+    def may_take_part(self, statements: Statements) -> bool:
         """Whether a block contains collectives, or calls a function that may make some: one of this
         file, or one whose name suggests it."""
         return any(
-            self.of_call(call)
-            or _own_name(call) in self.touched
-            or _PART.search(last_name(call.func))
+            self.of_call(call) or _own_name(call) in self.touched or _PART.search(last_name(call))
             for one in walk(statements)
             for call in calls_of(one)
         )
 
 
-def walk(statements: Sequence[ast.AST], *, branches: bool = True) -> Iterator[ast.AST]:
+def walk(statements: Nodes, *, branches: bool = True) -> Iterator[AST]:
     """Statements and those inside of them, in their order, without functions and classes that they
     define; or without branches of conditions as well."""
     waiting = list(reversed(statements))
     while waiting:
         node = waiting.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, (FunctionDef, AsyncFunctionDef, ClassDef)):
             continue
         yield node
-        if not branches and isinstance(node, ast.If) and not is_several(node.test):
+        if not branches and isinstance(node, If) and not is_several(node.test):
             continue
         inner = [
             one
             for field in _BLOCKS
             for one in (getattr(node, field, None) or ())
-            if isinstance(one, (ast.stmt, ast.excepthandler, ast.match_case))
+            if isinstance(one, (stmt, excepthandler, match_case))
         ]
         waiting.extend(reversed(inner))
 
 
-def calls_of(statement: ast.AST) -> Iterator[ast.Call]:
+def calls_of(statement: AST) -> Iterator[Call]:
     """The calls in the expressions of a statement, without those in a lambda, which are made
     elsewhere."""
-    waiting: list[ast.AST] = [statement]
+    waiting: list[AST] = [statement]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Call):
+        if isinstance(node, Call):
             yield node
         waiting.extend(
-            one for one in ast.iter_child_nodes(node) if not isinstance(one, (ast.stmt,
-            ast.excepthandler, ast.match_case, ast.Lambda))
+            one for one in ast.iter_child_nodes(node) if not isinstance(one, (stmt,
+            excepthandler, match_case, Lambda))
         )  # fmt: skip
 
 
-def collective_of(call: ast.Call, names: Names, *, shards: bool, trains: bool) -> Collective | None:
+def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Collective | None:
     """The collective that a call makes by itself; None for other calls, and for calls on a group of
     some ranks."""
-    function, last = call.func, last_name(call.func)
-    owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
+    function, last = call.func, last_name(call)
+    owner = dotted(function.value) if isinstance(function, Attribute) else ""
     if _is_of_distributed(function, owner, last, names):
         kind = names.functions.get(last, last)
+        made = text_of(call) if kind == "new_group" else kind  # each group is one of its own
         return (
             None
             if _names_group(call, kind)
-            else Collective(kind, f"{dotted(function)}()", call.lineno)
+            else Collective(made, f"{dotted(function)}()", call.lineno)
         )
-    if last in _OF_STATE:
+    if last in listed("states"):
         return Collective(last, f"{dotted(function) or last}()", call.lineno)
-    variable = (
-        kind_of_variable(function.value, names) if isinstance(function, ast.Attribute) else ""
-    )
-    if last in _METHODS.get(variable, ()):
+    variable = kind_of_variable(function.value, names) if isinstance(function, Attribute) else ""
+    if last in listed(f"methods of {variable}"):
         return Collective(last, f"{owner}.{last}()", call.lineno)
     if last in _SHARDED.get(variable, ()):
         return Collective(last, f"{owner}.{last}()", call.lineno, "" if shards else SHARDED)
@@ -207,13 +180,13 @@ def collective_of(call: ast.Call, names: Names, *, shards: bool, trains: bool) -
     return None
 
 
-def _is_of_distributed(function: ast.AST, owner: str, last: str, names: Names) -> bool:
-    if isinstance(function, ast.Name):
+def _is_of_distributed(function: AST, owner: str, last: str, names: Names) -> bool:
+    if isinstance(function, Name):
         return last in names.functions
-    return last in COLLECTIVES and owner in names.modules
+    return last in listed("collectives") and owner in names.modules
 
 
-def _names_group(call: ast.Call, kind: str) -> bool:
+def _names_group(call: Call, kind: str) -> bool:
     """Whether the call is on a group of some ranks, so that only its members make it."""
     if kind in ("new_group", "init_device_mesh"):
         return False
@@ -222,38 +195,40 @@ def _names_group(call: ast.Call, kind: str) -> bool:
     )
     if keyword is not None:
         return last_name(keyword).upper() != "WORLD" and not (
-            isinstance(keyword, ast.Constant) and keyword.value is None
+            isinstance(keyword, Constant) and keyword.value is None
         )
-    words = [last_name(one.func if isinstance(one, ast.Call) else one).lower() for one in call.args]
-    return any(part in word for word in words for part in _SUBGROUPS)
+    words = [last_name(one).lower() for one in call.args]
+    return any(part in word for word in words for part in listed("groups"))
 
 
-def _own_name(call: ast.Call) -> str:
+def _own_name(call: Call) -> str:
     """The name by which a function of this file is called: f of f(...), self.f of self.f(...)."""
-    if isinstance(call.func, ast.Name):
+    if isinstance(call.func, Name):
         return call.func.id
     return (
         f"self.{call.func.attr}"
-        if isinstance(call.func, ast.Attribute) and dotted(call.func.value) in ("self", "cls")
+        if isinstance(call.func, Attribute) and dotted(call.func.value) in ("self", "cls")
         else ""
     )
 
 
-def read_calls(nodes: Sequence[ast.AST], names: Names, text: str) -> Calls:
+def read_calls(nodes: Nodes, names: Names, text: str) -> Calls:
     """The Calls of a file. nodes: all nodes of its tree. text: the file."""
     lowered = text.lower()
     shards = any(
         word in lowered
         for word in ("fsdp", "fullysharded", "fully_shard", "deepspeed", "zero3", "zero_3")
     )
-    called = {last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
-    trains = bool(called & _WRAPPERS) or "engine" in names.kinds.values()
-    trains = trains or (called >= _TOGETHER and not called & _BETWEEN_TWO)
-    methods = {id(one) for node in nodes if isinstance(node, ast.ClassDef) for one in node.body}
-    defined: dict[str, ast.AST] = {}
+    called = {last_name(node) for node in of_kind(nodes, Call)}
+    trains = bool(called & listed("wrappers of models")) or "engine" in names.kinds.values()
+    trains = trains or (
+        called >= listed("calls of a job") and not called & listed("calls of two ranks")
+    )
+    methods = {id(one) for node in of_kind(nodes, ClassDef) for one in node.body}
+    defined: dict[str, AST] = {}
     twice = set()
     for node in nodes:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, (FunctionDef, AsyncFunctionDef)):
             name = f"self.{node.name}" if id(node) in methods else node.name
             twice |= {name} & defined.keys()
             defined[name] = node
@@ -275,23 +250,21 @@ def read_calls(nodes: Sequence[ast.AST], names: Names, text: str) -> Calls:
     return known
 
 
-def _is_for_one(function: ast.AST) -> bool:
+def _is_for_one(function: AST) -> bool:
     """Whether a decorator lets only one rank run the function."""
     marks = getattr(function, "decorator_list", ())
-    return any(
-        last_name(one.func if isinstance(one, ast.Call) else one) in FIRST_ONLY for one in marks
-    )
+    return any(last_name(one) in listed("decorators of the first rank") for one in marks)
 
 
-def _always_made(function: ast.AST, known: Calls) -> list[Collective]:
+def _always_made(function: AST, known: Calls) -> list[Collective]:
     """The collectives that a function makes whenever a rank of a distributed job calls it."""
     made: list[Collective] = []
-    waiting: list[ast.AST] = list(reversed(function.body))  # type: ignore[attr-defined]
+    waiting: list[AST] = list(reversed(function.body))  # type: ignore[attr-defined]
     while waiting and len(made) < MOST_OF_FUNCTION:
         node = waiting.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, (FunctionDef, AsyncFunctionDef, ClassDef)):
             continue
-        if isinstance(node, ast.If):
+        if isinstance(node, If):
             if is_several(node.test):
                 waiting.extend(reversed(node.body))
             elif _leaves_some(node, known):
@@ -302,7 +275,7 @@ def _always_made(function: ast.AST, known: Calls) -> list[Collective]:
             Collective(one.kind, name, one.line, one.only_if, one.inner or one.line)
             for one in known.of(node)
         ]
-        if isinstance(node, (ast.Return, ast.Raise)):
+        if isinstance(node, (Return, Raise)):
             break
         waiting.extend(
             reversed(
@@ -310,19 +283,19 @@ def _always_made(function: ast.AST, known: Calls) -> list[Collective]:
                     one
                     for field in ("body", "finalbody")
                     for one in getattr(node, field, ())
-                    if isinstance(one, ast.stmt)
+                    if isinstance(one, stmt)
                 ]
             )
         )
     return made
 
 
-def _leaves_some(node: ast.If, known: Calls) -> bool:
+def _leaves_some(node: If, known: Calls) -> bool:
     """Whether a branch may leave the function in a job of several processes."""
-    leaves = any(isinstance(one, (ast.Return, ast.Raise)) for one in walk(node.body))
+    leaves = any(isinstance(one, (Return, Raise)) for one in walk(node.body))
     alone = (
         share_of(node.test, known.names) is None
-        and isinstance(node.test, ast.UnaryOp)
+        and isinstance(node.test, UnaryOp)
         and is_several(node.test.operand)
     )
     return leaves and not alone

@@ -2,91 +2,75 @@
 
 from __future__ import annotations
 
-import ast
 import re
+from ast import (
+    AST,
+    Assign,
+    Attribute,
+    Call,
+    Constant,
+    FormattedValue,
+    JoinedStr,
+    List,
+    Module,
+    Name,
+    arguments,
+)
 from collections.abc import Iterator, Sequence
 
-from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.knowledge import Findings, listed
 from unhang.jobs.lint.python_calls import Calls, calls_of, walk
 from unhang.jobs.lint.python_names import (
+    Lines,
     Names,
+    Nodes,
     dotted,
     finding_at,
+    keywords,
     last_name,
     line_of,
+    of_kind,
     rank_of,
+    text_of,
     variable_read,
 )
 
-SET_DEVICE = "https://docs.pytorch.org/docs/stable/distributed.html"
 _MAIN = "__main__"  # mark of a script
 _TESTED = re.compile(
     r"^(?:import|from) (?:pytest|unittest)\b|world_size\s{0,2}=\s{0,2}1\b", re.MULTILINE
 )
 # by convention, or of torch itself
-_CHOOSING = (
-    "set_device",
-    "init_device_mesh",
-    "get_device",
-    "setup_device",
-    "init_distributed_mode",
-)
-_CHOSEN_FOR_IT = ("accelerator", "fabric", "trainer", "engine")
 
 
-def check_devices(
-    nodes: Sequence[ast.AST], calls: Calls, text: str, lines: Sequence[str]
-) -> Iterator[Finding]:
+def check_devices(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findings:
     """The findings about GPUs. nodes: the whole tree."""
-    made = [node for node in nodes if isinstance(node, ast.Call)]
+    made = list(of_kind(nodes, Call))
     starts = [
-        one for one in made if last_name(one.func) == "init_process_group" and _is_nccl(one, nodes)
+        one for one in made if last_name(one) == "init_process_group" and _is_nccl(one, nodes)
     ]
     if (
         _start_job(starts, nodes, text)
         and not _chooses(made, calls.names, text)
         and (taken := _takes_default(made)) is not None
     ):
-        why = (
-            f"no process chooses a GPU: {line_of(lines, taken)!r} in line {taken} means GPU 0 for"
-            " every rank of a node"
-        )
-        instead = (
-            'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before it, or'
-            " init_process_group(device_id=...)"
-        )
-        yield finding_at(
-            lines, starts[0].lineno, "no-set-device", "warning", why, instead, SET_DEVICE
-        )
-    taking = (one for one in nodes if isinstance(one, (ast.Call, ast.JoinedStr)))
+        shown = line_of(lines, taken)
+        yield finding_at(lines, starts[0].lineno, "no_device", shown=shown, line=taken)
+    taking = (one for one in of_kind(nodes, (Call, JoinedStr)))
     taken_by_global = (
         one.lineno
         for one in taking
         if any(_is_global(index, nodes, calls.names) for index in _indexes(one))
     )
     if (line := min(taken_by_global, default=None)) is not None:
-        why = (
-            "the global rank is not the index of a GPU: on the second node it is larger than the"
-            " number of GPUs"
-        )
-        yield finding_at(
-            lines,
-            line,
-            "device-by-global-rank",
-            "info",
-            why,
-            'the local rank: int(os.environ["LOCAL_RANK"])',
-            SET_DEVICE,
-        )
+        yield finding_at(lines, line, "global_device")
 
 
-def _start_job(starts: Sequence[ast.Call], nodes: Sequence[ast.AST], text: str) -> bool:
+def _start_job(starts: Sequence[Call], nodes: Nodes, text: str) -> bool:
     """Whether these calls are a script's, or made outside of functions, and no test's; a module of
     functions leaves the choice of the GPU to its caller."""
     at_once = {
         call
-        for module in nodes
-        if isinstance(module, ast.Module)
+        for module in of_kind(nodes, Module)
         for one in walk(module.body)
         for call in calls_of(one)
     }
@@ -97,83 +81,65 @@ def _start_job(starts: Sequence[ast.Call], nodes: Sequence[ast.AST], text: str) 
     )
 
 
-def _indexes(node: ast.AST) -> Iterator[ast.AST]:
+def _indexes(node: AST) -> Iterator[AST]:
     """What a node takes as the index of a GPU: set_device(X), device("cuda", X), f"cuda:{X}",
     device_ids=[X]."""
-    if isinstance(node, ast.Call):
-        yield from node.args[:1] if last_name(node.func) == "set_device" else ()
-        yield from node.args[1:2] if last_name(node.func) == "device" else ()
+    if isinstance(node, Call):
+        yield from node.args[:1] if last_name(node) == "set_device" else ()
+        yield from node.args[1:2] if last_name(node) == "device" else ()
         for given in (
             one.value for one in node.keywords if one.arg in ("device_ids", "output_device")
         ):
-            yield from given.elts[:1] if isinstance(given, ast.List) else (given,)
+            yield from given.elts[:1] if isinstance(given, List) else (given,)
     elif (
-        isinstance(node, ast.JoinedStr)
+        isinstance(node, JoinedStr)
         and len(node.values) == 2
-        and isinstance(node.values[1], ast.FormattedValue)
+        and isinstance(node.values[1], FormattedValue)
     ):
         head = node.values[0]
         yield from (
-            (node.values[1].value,)
-            if isinstance(head, ast.Constant) and head.value == "cuda:"
-            else ()
+            (node.values[1].value,) if isinstance(head, Constant) and head.value == "cuda:" else ()
         )
 
 
-def line_of_local_device(nodes: Sequence[ast.AST], names: Names) -> int | None:
+def line_of_local_device(nodes: Nodes, names: Names) -> int | None:
     """The line in which a script selects the GPU of its local rank, or None."""
     for node in nodes:
-        if isinstance(node, ast.Call) and last_name(node.func) in ("set_device", "device", "cuda"):
-            if any(
-                rank_of(one, names) == "local rank"
-                for one in (*node.args, *(key.value for key in node.keywords))
-            ):
+        if isinstance(node, Call) and last_name(node) in ("set_device", "device", "cuda"):
+            if any(rank_of(one, names) == "local rank" for one in (*node.args, *keywords(node))):
                 return node.lineno
-        elif isinstance(node, ast.JoinedStr) and any(
+        elif isinstance(node, JoinedStr) and any(
             rank_of(one, names) == "local rank" for one in _indexes(node)
         ):
             return node.lineno
     return None
 
 
-def _is_nccl(call: ast.Call, nodes: Sequence[ast.AST]) -> bool:
+def _is_nccl(call: Call, nodes: Nodes) -> bool:
     """Whether the backend is NCCL, by its name, as an attribute, or in what its variable is set
     to."""
-    given: list[ast.AST] = [
-        *call.args[:1],
-        *(one.value for one in call.keywords if one.arg == "backend"),
-    ]
-    names = {one.id for one in given if isinstance(one, ast.Name)}
-    given += [
+    given = [*call.args[:1], *keywords(call, "backend")]
+    names = {dotted(one) for one in given}
+    held = [
         one.value
-        for one in nodes
-        if isinstance(one, ast.Assign)
-        and any(isinstance(target, ast.Name) and target.id in names for target in one.targets)
+        for one in of_kind(nodes, Assign)
+        if names & {dotted(target) for target in one.targets} - {""}
     ]
-    parts = [part for one in given for part in ast.walk(one)]
-    return any(
-        "nccl"
-        in str(
-            getattr(part, "value", "")
-            if isinstance(part, ast.Constant)
-            else getattr(part, "attr", "")
-        ).lower()
-        for part in parts
-    )
+    return any("nccl" in text_of(one).lower() for one in [*given, *held])
 
 
-def _chooses(made: Sequence[ast.Call], names: Names, text: str) -> bool:
+def _chooses(made: Sequence[Call], names: Names, text: str) -> bool:
     """Whether the script selects a GPU for each process."""
     if (
         "CUDA_VISIBLE_DEVICES" in text
         or "cuda:" in text
-        or any(kind in _CHOSEN_FOR_IT for kind in names.kinds.values())
+        or any(kind in listed("choosers of a device") for kind in names.kinds.values())
     ):
         return True
     for call in made:
-        name = last_name(call.func)
-        if name in _CHOOSING or any(
-            one.arg in ("device_id", "device_ids") and not isinstance(one.value, ast.Constant)
+        name = last_name(call)
+        if name in listed("choices of a device") or any(
+            one.arg in ("device_id", "device_ids") and not isinstance(one.value, Constant)
             for one in call.keywords
         ):
             return True
@@ -184,24 +150,24 @@ def _chooses(made: Sequence[ast.Call], names: Names, text: str) -> bool:
         if (
             name in ("to", "device")
             and call.args
-            and not isinstance(call.args[0], ast.Constant)
+            and not isinstance(call.args[0], Constant)
             and rank_of(call.args[0], names)
         ):
             return True
     return False
 
 
-def _takes_default(made: Sequence[ast.Call]) -> int | None:
+def _takes_default(made: Sequence[Call]) -> int | None:
     """The line that uses the current GPU without an index."""
     for call in made:
         name, given = (
-            last_name(call.func),
-            [*call.args[:1], *(one.value for one in call.keywords if one.arg == "device")],
+            last_name(call),
+            [*call.args[:1], *keywords(call, "device")],
         )
-        is_plain = any(isinstance(one, ast.Constant) and one.value == "cuda" for one in given)
+        is_plain = any(isinstance(one, Constant) and one.value == "cuda" for one in given)
         if (
             name == "cuda"
-            and isinstance(call.func, ast.Attribute)
+            and isinstance(call.func, Attribute)
             and not call.args
             and not call.keywords
             and dotted(call.func.value) != "torch"
@@ -210,34 +176,30 @@ def _takes_default(made: Sequence[ast.Call]) -> int | None:
     return None
 
 
-def _is_global(index: ast.AST, nodes: Sequence[ast.AST], names: Names) -> bool:
+def _is_global(index: AST, nodes: Nodes, names: Names) -> bool:
     """Whether the index is the rank in the whole job: read here, or in the only assignment of the
     variable."""
-    if isinstance(index, (ast.Name, ast.Attribute)):
+    if isinstance(index, (Name, Attribute)):
         held = [
             node.value
-            for node in nodes
-            if isinstance(node, ast.Assign)
-            and any(dotted(one) == dotted(index) != "" for one in node.targets)
+            for node in of_kind(nodes, Assign)
+            if any(dotted(one) == dotted(index) != "" for one in node.targets)
         ]
         parameters = {
-            one.arg
-            for node in nodes
-            if isinstance(node, ast.arguments)
-            for one in (*node.args, *node.kwonlyargs)
+            one.arg for node in of_kind(nodes, arguments) for one in (*node.args, *node.kwonlyargs)
         }
         return (
             len(held) == 1
             and dotted(index) not in parameters
-            and not isinstance(held[0], (ast.Name, ast.Attribute))
+            and not isinstance(held[0], (Name, Attribute))
             and _is_global(held[0], nodes, names)
         )
     inner = (
         index.args[0]
-        if isinstance(index, ast.Call) and last_name(index.func) == "int" and index.args
+        if isinstance(index, Call) and last_name(index) == "int" and index.args
         else index
     )
     is_read = variable_read(inner) in ("RANK", "SLURM_PROCID") or (
-        isinstance(inner, ast.Call) and last_name(inner.func) == "get_rank"
+        isinstance(inner, Call) and last_name(inner) == "get_rank"
     )
     return is_read and rank_of(inner, names) == "rank"

@@ -9,101 +9,69 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from ast import (
+    AST,
+    And,
+    AnnAssign,
+    Assign,
+    Attribute,
+    BinOp,
+    BoolOp,
+    Call,
+    Compare,
+    Constant,
+    Eq,
+    For,
+    Gt,
+    GtE,
+    Import,
+    ImportFrom,
+    In,
+    Is,
+    IsNot,
+    List,
+    Lt,
+    LtE,
+    Mod,
+    Module,
+    Name,
+    NamedExpr,
+    Not,
+    NotEq,
+    NotIn,
+    Set,
+    Subscript,
+    Tuple,
+    UnaryOp,
+    arg,
+    cmpop,
+    comprehension,
+    stmt,
+)
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.knowledge import listed, said
 
 LARGEST = 384 * 1024
 MOST_SHOWN = 64  # nodes of an expression
+Nodes = Sequence[AST]
+Statements = Sequence[stmt]
+Lines = Sequence[str]
 DEEPEST = 24  # maximum nesting of a condition, and maximum parts of a dotted name
-COLLECTIVES = frozenset((
-    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor",
-    "all_gather_object", "all_gather_coalesced", "_all_gather_base",
-    "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "broadcast",
-    "broadcast_object_list", "gather", "gather_object", "reduce",
-    "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "scatter",
-    "scatter_object_list", "new_group", "init_device_mesh",
-))  # fmt: skip
-_DISTRIBUTED = ("torch.distributed", "deepspeed.comm", "torch.distributed.distributed_c10d")
 # Class of a variable's value -> kind of the variable.
 _MADE_BY = {
     "Accelerator": "accelerator", "Fabric": "fabric", "FSDP": "fsdp",
     "FullyShardedDataParallel": "fsdp", "DDP": "ddp", "DistributedDataParallel": "ddp",
 }  # fmt: skip
 # libraries with a class Trainer, which distinguishes it from a class of the job
-_LIBRARIES = ("lightning", "pytorch_lightning", "transformers", "trl")
 # kinds of parameters, of which only the name is known
 _CALLED = {"accelerator": "accelerator", "fabric": "fabric"}
-_GLOBAL = frozenset(
-    (
-        "rank",
-        "global_rank",
-        "world_rank",
-        "ddp_rank",
-        "process_rank",
-        "proc_rank",
-        "my_rank",
-        "myrank",
-        "dist_rank",
-        "process_index",
-    )
-)
-_LOCAL = frozenset(("local_rank", "ddp_local_rank", "local_process_index", "gpu", "gpu_id"))
-_GETTERS = {
-    "get_rank": "rank",
-    "get_global_rank": "rank",
-    "get_world_rank": "rank",
-    "get_local_rank": "local rank",
-    "get_node_local_rank": "local rank",
-}
-_VARIABLES = {
-    "RANK": "rank", "SLURM_PROCID": "rank", "OMPI_COMM_WORLD_RANK": "rank", "PMI_RANK": "rank",
-    "LOCAL_RANK": "local rank", "SLURM_LOCALID": "local rank",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "local rank",
-}  # fmt: skip
-_FIRST = frozenset((
-    "is_main_process", "is_main", "main_process", "is_master", "is_master_process",
-    "master_process", "is_primary", "is_rank0", "is_rank_0", "is_rank_zero",
-    "is_global_zero", "is_world_process_zero", "is_zero_rank", "is_global_primary", "is_chief",
-    "is_global_master", "is_global_main_process", "is_first_rank",
-))  # fmt: skip
-_FIRST_OF_NODE = frozenset(
-    (
-        "is_local_main_process",
-        "is_local_master",
-        "is_local_primary",
-        "is_local_zero",
-        "is_local_process_zero",
-        "is_local_rank_0",
-    )
-)
-_SEVERAL = frozenset((
-    "distributed", "is_distributed", "is_initialized", "is_dist_initialized",
-    "is_dist_avail_and_initialized", "is_available", "ddp", "use_ddp", "is_ddp",
-    "use_distributed", "multi_gpu", "multigpu", "use_multi_gpu", "multiprocessing_distributed",
-    "is_parallel", "is_dist", "dist_initialized",
-))  # fmt: skip
-_SIZES = frozenset(
-    (
-        "world_size",
-        "num_processes",
-        "n_gpu",
-        "n_gpus",
-        "num_gpus",
-        "ngpus",
-        "get_world_size",
-        "nprocs",
-        "nproc",
-        "ngpu",
-        "ddp_world_size",
-        "world",
-    )
-)
-_ORDERED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
+_ORDERED = {Gt: Lt, GtE: LtE, Lt: Gt, LtE: GtE}
 
 
 @dataclass(frozen=True)
@@ -143,7 +111,7 @@ class PythonRead(NamedTuple):
     """line: where the text is no valid Python; None if it is valid, and also if it was not read.
     is_read: whether it was."""
 
-    tree: ast.Module | None = None
+    tree: Module | None = None
     line: int | None = None
     is_read: bool = True
 
@@ -170,115 +138,118 @@ def read_python(text: str) -> PythonRead:
         return PythonRead(is_read=False)
 
 
-def parse_python(text: str) -> ast.Module | None:
+def parse_python(text: str) -> Module | None:
     """The syntax tree; None for a text that is no Python or was not read."""
     return read_python(text).tree
 
 
-def line_of(lines: Sequence[str], number: int) -> str:
+def line_of(lines: Lines, number: int) -> str:
     """The line of this number, from 1, as it is shown; "" outside of the file."""
     return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 
-def finding_at(
-    lines: Sequence[str], number: int, rule: str, severity: str, why: str, instead: str, source: str
-) -> Finding:
+def finding_at(lines: Lines, number: int, key: str, **values: Any) -> Finding:
     """A finding about the line of this number."""
-    return Finding(number, rule, severity, line_of(lines, number), why, instead, source)
+    return said(key, number, line_of(lines, number), values)
 
 
-def dotted(node: ast.AST | None) -> str:
+def dotted(node: AST | None) -> str:
     """a.b.c for a name or an attribute, "" for anything else."""
     parts: list[str] = []
-    while isinstance(node, ast.Attribute) and len(parts) < DEEPEST:
+    while isinstance(node, Attribute) and len(parts) < DEEPEST:
         parts.append(node.attr)
         node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, Name) else ""
 
 
-def last_name(node: ast.AST | None) -> str:
-    """c for a.b.c, f().c and c."""
-    return (
-        node.attr
-        if isinstance(node, ast.Attribute)
-        else node.id
-        if isinstance(node, ast.Name)
-        else ""
-    )
+def of_kind(nodes: Nodes, kind: Any) -> Iterator[Any]:
+    """The nodes of a kind, or of several."""
+    return (one for one in nodes if isinstance(one, kind))
 
 
-def read_names(nodes: Sequence[ast.AST]) -> Names:
+def keywords(call: Call, *names: str) -> list[AST]:
+    """The values of keywords of a call: of these, or of all."""
+    return [one.value for one in call.keywords if not names or one.arg in names]
+
+
+def last_name(node: AST | None) -> str:
+    """c for a.b.c, f().c, c and c()."""
+    node = node.func if isinstance(node, Call) else node
+    found: str = getattr(node, "attr", getattr(node, "id", ""))
+    return found
+
+
+def read_names(nodes: Nodes) -> Names:
     """The names of a whole file. nodes: all of its tree."""
     modules, functions = _imported(nodes)
     counted = frozenset(
         one.id
-        for node in nodes
-        if isinstance(node, (ast.For, ast.comprehension))
+        for node in of_kind(nodes, (For, comprehension))
         for one in ast.walk(node.target)
-        if isinstance(one, ast.Name)
+        if isinstance(one, Name)
     )
     names = Names(modules, functions, _kinds(nodes), {}, {}, counted - _assigned(nodes))
     names = replace(names, ranks=_ranks(nodes, names))
     return replace(names, flags=_flags(nodes, names))
 
 
-def _ranks(nodes: Sequence[ast.AST], names: Names) -> dict[str, str]:
+def _ranks(nodes: Nodes, names: Names) -> dict[str, str]:
     """Variables to which nothing but a rank, or a constant, is assigned."""
     found: dict[str, str] = {}
     mixed: set[str] = set()
     for name, value, first in _assignments(nodes):
-        of = (
-            None if first or isinstance(value, (ast.Name, ast.Attribute)) else rank_of(value, names)
-        )
+        of = None if first or isinstance(value, (Name, Attribute)) else rank_of(value, names)
         if of is not None and found.setdefault(name, of) == of:
             continue
-        if not isinstance(value, (ast.Constant, ast.UnaryOp)):
+        if not isinstance(value, (Constant, UnaryOp)):
             mixed.add(name)
     return {name: of for name, of in found.items() if name not in mixed}
 
 
-def _imported(nodes: Sequence[ast.AST]) -> tuple[frozenset[str], dict[str, str]]:
-    modules, functions = set(_DISTRIBUTED), {}
+def _imported(nodes: Nodes) -> tuple[frozenset[str], dict[str, str]]:
+    modules, functions = set(listed("modules")), {}
     for node in nodes:
-        if isinstance(node, ast.Import):
-            modules |= {one.asname for one in node.names if one.asname and one.name in _DISTRIBUTED}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        if isinstance(node, Import):
+            modules |= {
+                one.asname for one in node.names if one.asname and one.name in listed("modules")
+            }
+        elif isinstance(node, ImportFrom) and not node.level:
             for one in node.names:
-                if f"{node.module}.{one.name}" in _DISTRIBUTED:
+                if f"{node.module}.{one.name}" in listed("modules"):
                     modules.add(one.asname or one.name)
-                elif node.module in _DISTRIBUTED and one.name in COLLECTIVES:
+                elif node.module in listed("modules") and one.name in listed("collectives"):
                     functions[one.asname or one.name] = one.name
     return frozenset(modules), functions
 
 
-def _assignments(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, ast.AST, bool]]:
+def _assignments(nodes: Nodes) -> Iterator[tuple[str, AST, bool]]:
     """(dotted name, value, is the first of a tuple) of every assignment."""
     for node in nodes:
-        if isinstance(node, ast.Assign):
+        if isinstance(node, Assign):
             for target in node.targets:
-                first = isinstance(target, (ast.Tuple, ast.List)) and target.elts
+                first = isinstance(target, (Tuple, List)) and target.elts
                 if name := dotted(target.elts[0] if first else target):  # type: ignore[attr-defined]
                     yield name, node.value, bool(first)
         elif (
-            isinstance(node, (ast.AnnAssign, ast.NamedExpr))
+            isinstance(node, (AnnAssign, NamedExpr))
             and node.value is not None
             and (name := dotted(node.target))
         ):
             yield name, node.value, False
 
 
-def _assigned(nodes: Sequence[ast.AST]) -> frozenset[str]:
+def _assigned(nodes: Nodes) -> frozenset[str]:
     return frozenset(name for name, _value, _first in _assignments(nodes))
 
 
-def _kinds(nodes: Sequence[ast.AST]) -> dict[str, str]:
+def _kinds(nodes: Nodes) -> dict[str, str]:
     kinds: dict[str, str] = {}
     alone: set[str] = set()
     libraries = _from_libraries(nodes)
     for name, value, first in _assignments(nodes):
-        if not isinstance(value, ast.Call):
+        if not isinstance(value, Call):
             continue
-        called, full = last_name(value.func), dotted(value.func)
+        called, full = last_name(value), dotted(value.func)
         if called in _MADE_BY and not first:
             kinds[name] = _MADE_BY[called]
         elif full == "deepspeed.initialize":
@@ -290,53 +261,51 @@ def _kinds(nodes: Sequence[ast.AST]) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if name not in alone}
 
 
-def _annotated(nodes: Sequence[ast.AST], libraries: set[str]) -> Iterator[tuple[str, str]]:
+def _annotated(nodes: Nodes, libraries: set[str]) -> Iterator[tuple[str, str]]:
     """(parameter, trainer) of functions that take the Trainer of a library."""
     for node in nodes:
         if (
-            isinstance(node, ast.arg)
+            isinstance(node, arg)
             and last_name(node.annotation).endswith("Trainer")
             and dotted(node.annotation).partition(".")[0] in libraries
         ):
             yield node.arg, "trainer"
 
 
-def _from_libraries(nodes: Sequence[ast.AST]) -> set[str]:
+def _from_libraries(nodes: Nodes) -> set[str]:
     """Names imported from a library with a Trainer of its own."""
     found: set[str] = set()
     for node in nodes:
-        if isinstance(node, ast.Import):
+        if isinstance(node, Import):
             found |= {
                 (one.asname or one.name).partition(".")[0]
                 for one in node.names
-                if one.name.partition(".")[0] in _LIBRARIES
+                if one.name.partition(".")[0] in listed("libraries with a Trainer")
             }
         elif (
-            isinstance(node, ast.ImportFrom)
+            isinstance(node, ImportFrom)
             and not node.level
-            and (node.module or "").partition(".")[0] in _LIBRARIES
+            and (node.module or "").partition(".")[0] in listed("libraries with a Trainer")
         ):
             found |= {one.asname or one.name for one in node.names}
     return found
 
 
-def _of_one_process(made: ast.Call) -> bool:
+def _of_one_process(made: Call) -> bool:
     """Whether a Trainer is made for one device: rank 0 may then use it alone."""
     return any(
-        one.arg in ("devices", "gpus")
-        and isinstance(one.value, ast.Constant)
-        and one.value.value == 1
+        one.arg in ("devices", "gpus") and isinstance(one.value, Constant) and one.value.value == 1
         for one in made.keywords
     )
 
 
-def kind_of_variable(node: ast.AST, names: Names) -> str:
+def kind_of_variable(node: AST, names: Names) -> str:
     """The kind of a variable's value: accelerator, fabric, trainer, engine, fsdp, ddp, or ""."""
     name = dotted(node)
     return names.kinds.get(name) or _CALLED.get(name.rpartition(".")[2], "")
 
 
-def _flags(nodes: Sequence[ast.AST], names: Names) -> dict[str, Share]:
+def _flags(nodes: Nodes, names: Names) -> dict[str, Share]:
     """Variables that hold a condition over ranks wherever something else than a constant is
     assigned to them."""
     found: dict[str, Share] = {}
@@ -344,32 +313,29 @@ def _flags(nodes: Sequence[ast.AST], names: Names) -> dict[str, Share]:
     for name, value, first in _assignments(nodes):
         share = (
             None
-            if first
-            or not isinstance(
-                value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call, ast.Attribute)
-            )
+            if first or not isinstance(value, (Compare, BoolOp, UnaryOp, Call, Attribute))
             else share_of(value, names)
         )
         if share is not None and found.setdefault(name, share) == share:
             continue
-        if not isinstance(value, ast.Constant):
+        if not isinstance(value, Constant):
             mixed.add(name)
     return {name: share for name, share in found.items() if name not in mixed}
 
 
-def share_of(test: ast.AST, names: Names, depth: int = 0) -> Share | None:
+def share_of(test: AST, names: Names, depth: int = 0) -> Share | None:
     """The ranks for which a condition is true; None if it does not distinguish ranks of a job, or
     is not understood."""
     if depth > DEEPEST:
         return None
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+    if isinstance(test, UnaryOp) and isinstance(test.op, Not):
         inner = share_of(test.operand, names, depth + 1)
         return inner.others() if inner else None
-    if isinstance(test, ast.BoolOp):
+    if isinstance(test, BoolOp):
         shares = [share_of(one, names, depth + 1) for one in test.values]
         alone = [_is_alone(one) for one in test.values]
         found = next((one for one in shares if one), None)
-        if isinstance(test.op, ast.And):
+        if isinstance(test.op, And):
             narrowed = any(
                 not share and not is_several(one)
                 for share, one in zip(shares, test.values, strict=True)
@@ -384,25 +350,23 @@ def share_of(test: ast.AST, names: Names, depth: int = 0) -> Share | None:
             if all(share or single for share, single in zip(shares, alone, strict=True))
             else None
         )
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+    if isinstance(test, Compare) and len(test.ops) == 1:
         return _of_comparison(test.left, test.ops[0], test.comparators[0], names)
     return _of_flag(test, names)
 
 
-def _of_flag(test: ast.AST, names: Names) -> Share | None:
+def _of_flag(test: AST, names: Names) -> Share | None:
     if (of := rank_of(test, names)) is not None:  # if rank: ..., if rank % 2: ...
         return Share(of, "0", False)
-    name = last_name(test.func) if isinstance(test, ast.Call) else last_name(test)
-    if name in _FIRST:
+    name = last_name(test)
+    if name in listed("first rank"):
         return Share("rank", "0", True)
-    if name in _FIRST_OF_NODE:
+    if name in listed("first rank of a node"):
         return Share("local rank", "0", True)
-    return names.flags.get(dotted(test)) if not isinstance(test, ast.Call) else None
+    return names.flags.get(dotted(test)) if not isinstance(test, Call) else None
 
 
-def _of_comparison(
-    left: ast.AST, operator: ast.cmpop, right: ast.AST, names: Names
-) -> Share | None:
+def _of_comparison(left: AST, operator: cmpop, right: AST, names: Names) -> Share | None:
     of = rank_of(left, names) or _sum_with_rank(left, names)
     if of is None:
         left, right = right, left
@@ -410,19 +374,19 @@ def _of_comparison(
         of = rank_of(left, names) or _sum_with_rank(left, names)
     if of is None or rank_of(right, names) is not None or _sum_with_rank(right, names):
         return None
-    if isinstance(operator, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)):
+    if isinstance(operator, (Eq, NotEq, Is, IsNot, In, NotIn)):
         key = _key(right)
-        return Share(of, key, isinstance(operator, (ast.Eq, ast.Is, ast.In))) if key else None
+        return Share(of, key, isinstance(operator, (Eq, Is, In))) if key else None
     return _of_order(of, operator, right) if rank_of(left, names) else None
 
 
-def _of_order(of: str, operator: ast.cmpop, right: ast.AST) -> Share | None:
+def _of_order(of: str, operator: cmpop, right: AST) -> Share | None:
     """The ranks above or below a bound; None for a bound that is no rank of a job: its size, or
     what means a single process."""
-    number = right.value if isinstance(right, ast.Constant) and type(right.value) is int else None
-    above = isinstance(operator, (ast.Gt, ast.GtE))
-    with_it = isinstance(operator, (ast.GtE, ast.Lt))
-    if _is_size(right) or isinstance(right, ast.UnaryOp) or (number == 0 and with_it):
+    number = right.value if isinstance(right, Constant) and type(right.value) is int else None
+    above = isinstance(operator, (Gt, GtE))
+    with_it = isinstance(operator, (GtE, Lt))
+    if _is_size(right) or isinstance(right, UnaryOp) or (number == 0 and with_it):
         return None
     if (number, with_it) in ((0, False), (1, True)):
         return Share(of, "0", not above)
@@ -430,137 +394,115 @@ def _of_order(of: str, operator: ast.cmpop, right: ast.AST) -> Share | None:
     return Share(of, f"{'>=' if with_it else '>'} {key}", above) if key else None
 
 
-def _sum_with_rank(node: ast.AST, names: Names) -> str | None:
+def _sum_with_rank(node: AST, names: Names) -> str | None:
     """The text of a calculation that has a rank in it, such as step + rank; None for others."""
-    if not isinstance(node, ast.BinOp):
+    if not isinstance(node, BinOp):
         return None
-    parts: list[ast.AST] = [node]
+    parts: list[AST] = [node]
     for part in parts:  # which grows
-        if isinstance(part, ast.BinOp) and len(parts) < DEEPEST:
+        if isinstance(part, BinOp) and len(parts) < DEEPEST:
             parts += [part.left, part.right]
-    return _text_of(node) if any(rank_of(one, names) for one in parts) else None
+    return text_of(node) if any(rank_of(one, names) for one in parts) else None
 
 
-def _text_of(node: ast.AST) -> str:
+def text_of(node: AST) -> str:
     """An expression as text; of a large one its kind, because unparse() calls itself."""
     is_small = sum(1 for _ in islice(ast.walk(node), MOST_SHOWN + 1)) <= MOST_SHOWN
     return ast.unparse(node)[:60] if is_small else type(node).__name__
 
 
-def _key(other: ast.AST) -> str:
+def _key(other: AST) -> str:
     """The value with which a rank is compared, as text; "" for a value that distinguishes no ranks,
     such as -1 or None, which mean a single process."""
-    many = isinstance(other, (ast.Tuple, ast.List, ast.Set))
+    many = isinstance(other, (Tuple, List, Set))
     parts = other.elts if many else [other]  # type: ignore[attr-defined]
     kept = [
         part
         for part in parts
-        if not (isinstance(part, ast.Constant) and part.value is None)
-        and not isinstance(part, ast.UnaryOp)
+        if not (isinstance(part, Constant) and part.value is None) and not isinstance(part, UnaryOp)
     ]
     if len(kept) > 64 or any(
-        isinstance(one, ast.Call) and last_name(one.func) in ("range", "tuple", "list")
-        for one in kept
+        isinstance(one, Call) and last_name(one) in ("range", "tuple", "list") for one in kept
     ):
         return ""
     return ",".join(
         sorted(
-            repr(part.value)[:40]
-            if isinstance(part, ast.Constant)
-            else dotted(part) or _text_of(part)
+            repr(part.value)[:40] if isinstance(part, Constant) else dotted(part) or text_of(part)
             for part in kept
         )
     )[:200]
 
 
-def rank_of(node: ast.AST, names: Names) -> str | None:
+def rank_of(node: AST, names: Names) -> str | None:
     """ "rank" or "local rank" if an expression is one, else ""."""
     for _ in range(2):
-        if isinstance(node, ast.Call) and last_name(node.func) == "int" and len(node.args) == 1:
+        if isinstance(node, Call) and last_name(node) == "int" and len(node.args) == 1:
             node = node.args[0]
-    if (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Mod)
-        and rank_of_name(node.left, names)
-    ):
+    if isinstance(node, BinOp) and isinstance(node.op, Mod) and rank_of_name(node.left, names):
         return "local rank"
-    if isinstance(node, ast.Call) and last_name(node.func) in _GETTERS:
-        return None if node.args or node.keywords else _GETTERS[last_name(node.func)]
-    return _VARIABLES.get(variable_read(node)) or rank_of_name(node, names)
+    if isinstance(node, Call) and (of := _listed_rank("getters", last_name(node))):
+        return None if node.args or node.keywords else of
+    return _listed_rank("variables", variable_read(node)) or rank_of_name(node, names)
 
 
-def rank_of_name(node: ast.AST, names: Names) -> str | None:
+def _listed_rank(what: str, name: str) -> str | None:
+    return next((of for of in ("rank", "local rank") if name in listed(f"{of} {what}")), None)
+
+
+def rank_of_name(node: AST, names: Names) -> str | None:
     """The same for a name or an attribute."""
-    if not isinstance(node, (ast.Name, ast.Attribute)) or dotted(node) in names.counted:
+    if not isinstance(node, (Name, Attribute)) or dotted(node) in names.counted:
         return None
     name = last_name(node).lower().lstrip("_")
-    return (
-        "rank"
-        if name in _GLOBAL
-        else "local rank"
-        if name in _LOCAL
-        else names.ranks.get(dotted(node))
-    )
+    return _listed_rank("names", name) or names.ranks.get(dotted(node))
 
 
-def variable_read(node: ast.AST) -> str:
+def variable_read(node: AST) -> str:
     """NAME of os.environ["NAME"], os.environ.get("NAME", ...) and os.getenv("NAME"); "" for
     anything else."""
-    if isinstance(node, ast.Subscript) and last_name(node.value) == "environ":
-        key: ast.AST | None = node.slice
+    if isinstance(node, Subscript) and last_name(node.value) == "environ":
+        key: AST | None = node.slice
     elif (
-        isinstance(node, ast.Call)
+        isinstance(node, Call)
         and node.args
-        and (last_name(node.func) == "getenv" or dotted(node.func).endswith("environ.get"))
+        and (last_name(node) == "getenv" or dotted(node.func).endswith("environ.get"))
     ):
         key = node.args[0]
     else:
         key = None
-    return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+    return key.value if isinstance(key, Constant) and isinstance(key.value, str) else ""
 
 
-def _is_alone(test: ast.AST) -> bool:
+def _is_alone(test: AST) -> bool:
     """Whether a condition is true only in a job of one process: then it distinguishes no ranks."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+    if isinstance(test, UnaryOp) and isinstance(test.op, Not):
         return is_several(test.operand)
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        right = test.comparators[0]
-        if isinstance(right, ast.UnaryOp) or (
-            isinstance(right, ast.Constant) and right.value is None
-        ):
-            return isinstance(test.ops[0], (ast.Eq, ast.Is))
-        number = right.value if isinstance(right, ast.Constant) else None
-        return _is_size(test.left) and (type(test.ops[0]), number) in (
-            (ast.Eq, 1),
-            (ast.LtE, 1),
-            (ast.Lt, 2),
-        )
+    if isinstance(test, Compare) and type(test.ops[0]) in _NEGATED:
+        opposite = _NEGATED[type(test.ops[0])]()
+        return is_several(Compare(test.left, [opposite], test.comparators))
     return False
 
 
-def is_several(test: ast.AST) -> bool:
+_NEGATED: dict[type[cmpop], type[cmpop]] = {Eq: NotEq, Is: IsNot, LtE: Gt, Lt: GtE}
+
+
+def is_several(test: AST) -> bool:
     """Whether a condition is true for each process of a job of several: dist.is_initialized(),
     world_size > 1, rank != -1."""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return all(
-            is_several(one) for one in test.values[:DEEPEST] if not isinstance(one, ast.BoolOp)
-        )
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+    if isinstance(test, BoolOp) and isinstance(test.op, And):
+        return all(is_several(one) for one in test.values[:DEEPEST] if not isinstance(one, BoolOp))
+    if isinstance(test, Compare) and len(test.ops) == 1:
         right = test.comparators[0]
-        if isinstance(right, ast.UnaryOp):
-            return isinstance(test.ops[0], (ast.NotEq, ast.Gt))
-        number = right.value if isinstance(right, ast.Constant) else None
+        if isinstance(right, UnaryOp) or (isinstance(right, Constant) and right.value is None):
+            return isinstance(test.ops[0], (NotEq, IsNot, Gt))
+        number = right.value if isinstance(right, Constant) else None
         return _is_size(test.left) and (type(test.ops[0]), number) in (
-            (ast.NotEq, 1),
-            (ast.Gt, 1),
-            (ast.GtE, 2),
+            (NotEq, 1),
+            (Gt, 1),
+            (GtE, 2),
         )
-    return (
-        last_name(test.func) if isinstance(test, ast.Call) else last_name(test)
-    ).lower() in _SEVERAL
+    return last_name(test).lower() in listed("several processes")
 
 
-def _is_size(node: ast.AST) -> bool:
-    return (
-        last_name(node.func) if isinstance(node, ast.Call) else last_name(node)
-    ).lower() in _SIZES
+def _is_size(node: AST) -> bool:
+    return last_name(node).lower() in listed("sizes")

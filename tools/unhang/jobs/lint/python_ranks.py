@@ -5,15 +5,41 @@ from __future__ import annotations
 
 import ast
 import re
+from ast import (
+    AsyncFor,
+    AsyncFunctionDef,
+    Break,
+    Call,
+    ClassDef,
+    Constant,
+    Continue,
+    ExceptHandler,
+    Expr,
+    For,
+    FunctionDef,
+    If,
+    Module,
+    Raise,
+    Return,
+    Try,
+    UnaryOp,
+    USub,
+    While,
+    With,
+    stmt,
+)
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from unhang.jobs.job_files import Finding
-from unhang.jobs.lint.python_calls import FIRST_ONLY, Calls, Collective, calls_of, read_calls, walk
+from unhang.jobs.lint.knowledge import Findings, listed
+from unhang.jobs.lint.python_calls import Calls, Collective, calls_of, read_calls, walk
 from unhang.jobs.lint.python_devices import check_devices
 from unhang.jobs.lint.python_names import (
+    Lines,
+    Nodes,
     Share,
+    Statements,
     dotted,
     finding_at,
     last_name,
@@ -23,25 +49,22 @@ from unhang.jobs.lint.python_names import (
 )
 from unhang.jobs.lint.python_turns import check_turns
 
-SOURCE = "https://docs.pytorch.org/docs/stable/distributed.html"
 MOST_NODES = 100_000
 MOST_PLACES = 100  # maximum number of conditions over ranks, and of `try` in loops, in one file
-_SWALLOWING = ("", "Exception", "BaseException", "RuntimeError", "OutOfMemoryError", "ValueError")
-_EXITS = ("sys.exit", "exit", "quit", "os._exit")
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTIONS = (FunctionDef, AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
 class _Rest:
     """The statements of a block from a place on, and those after the block."""
 
-    body: Sequence[ast.stmt]
+    body: Statements
     start: int
     up: _Rest | None = None
 
-    def statements(self) -> list[ast.stmt]:
+    def statements(self) -> list[stmt]:
         """All these statements, in their order."""
-        found: list[ast.stmt] = []
+        found: list[stmt] = []
         at: _Rest | None = self
         while at is not None:
             found += at.body[at.start :]
@@ -54,10 +77,10 @@ class _Place:
     """A statement and the statements after it. rest: in the function, including a loop's next turn.
     turn: in this turn of the innermost loop. loop: that loop's body."""
 
-    statement: ast.stmt
+    statement: stmt
     rest: _Rest
     turn: _Rest
-    loop: Sequence[ast.stmt] | None
+    loop: Statements | None
 
 
 @dataclass(frozen=True)
@@ -69,7 +92,7 @@ class _Suspect:
     test: int
 
 
-def check_python(text: str) -> Iterator[Finding]:
+def check_python(text: str) -> Findings:
     """The findings of one file; none if it is no Python."""
     if "rank" not in text and "process" not in text and "torch" not in text:
         return
@@ -100,42 +123,40 @@ def check_python(text: str) -> Iterator[Finding]:
 def _tells(place: _Place, calls: Calls) -> bool:
     """Whether a statement distinguishes ranks, or may keep a rank from a collective."""
     node = place.statement
-    if isinstance(node, (ast.If, ast.While)):
+    if isinstance(node, (If, While)):
         return share_of(node.test, calls.names) is not None
-    return isinstance(node, ast.Try)
+    return isinstance(node, Try)
 
 
-def _blocks(
-    tree: ast.Module, nodes: Sequence[ast.AST]
-) -> Iterator[tuple[Sequence[ast.stmt], bool]]:
+def _blocks(tree: Module, nodes: Nodes) -> Iterator[tuple[Statements, bool]]:
     """(statements, whether only one rank runs them) of the file and of each function and class."""
     yield tree.body, False
     for node in nodes:
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ClassDef):
             yield node.body, False
         elif isinstance(node, _FUNCTIONS):
             yield (
                 node.body,
                 any(
-                    last_name(one.func if isinstance(one, ast.Call) else one) in FIRST_ONLY
+                    last_name(one) in listed("decorators of the first rank")
                     for one in node.decorator_list
                 ),
             )
 
 
-def _statements_with_rest(block: Sequence[ast.stmt]) -> Iterator[_Place]:
+def _statements_with_rest(block: Statements) -> Iterator[_Place]:
     """Each statement of a function, with the statements after it."""
-    waiting: list[
-        tuple[Sequence[ast.stmt], _Rest | None, _Rest | None, Sequence[ast.stmt] | None]
-    ] = [(block, None, None, None)]
+    waiting: list[tuple[Statements, _Rest | None, _Rest | None, Statements | None]] = [
+        (block, None, None, None)
+    ]
     while waiting:
         body, up, turn, loop = waiting.pop()
         for at, statement in enumerate(body):
-            if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
+            if isinstance(statement, (*_FUNCTIONS, ClassDef)):
                 continue
             place = _Place(statement, _Rest(body, at + 1, up), _Rest(body, at + 1, turn), loop)
             yield place
-            if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
+            if isinstance(statement, (For, AsyncFor, While)):
                 waiting.append(
                     (statement.body, _Rest(statement.body, 0, place.rest), None, statement.body)
                 )
@@ -151,8 +172,8 @@ def _statements_with_rest(block: Sequence[ast.stmt]) -> Iterator[_Place]:
 def _in_branch(place: _Place, calls: Calls) -> Iterator[_Suspect]:
     """The collectives in a branch over ranks that the other ranks do not call."""
     node = place.statement
-    share = share_of(node.test, calls.names) if isinstance(node, (ast.If, ast.While)) else None
-    if share is None or not isinstance(node, (ast.If, ast.While)):
+    share = share_of(node.test, calls.names) if isinstance(node, (If, While)) else None
+    if share is None or not isinstance(node, (If, While)):
         return
     here, there = node.body, _next_branch(node.orelse, calls)
     inside, outside = calls.inside(here), calls.inside(there)
@@ -180,37 +201,37 @@ def _in_branch(place: _Place, calls: Calls) -> Iterator[_Suspect]:
         )
 
 
-def _next_branch(orelse: Sequence[ast.stmt], calls: Calls) -> Sequence[ast.stmt]:
+def _next_branch(orelse: Statements, calls: Calls) -> Statements:
     """The branch of the other ranks; for `elif rank == 1: ... else: ...` the first part, which is
     compared with the second separately."""
     chained = orelse[0] if len(orelse) == 1 else None
     return (
         chained.body
-        if isinstance(chained, ast.If) and chained.orelse and share_of(chained.test, calls.names)
+        if isinstance(chained, If) and chained.orelse and share_of(chained.test, calls.names)
         else orelse
     )
 
 
-def _leaving(block: Sequence[ast.stmt], place: _Place) -> Sequence[ast.stmt] | None:
+def _leaving(block: Statements, place: _Place) -> Statements | None:
     """The statements with which the other ranks continue, if a block ends by leaving the function,
     the loop or the turn; else None."""
     last = block[-1] if block else None
-    if isinstance(last, ast.Return) or (
-        isinstance(last, ast.Expr)
-        and isinstance(last.value, ast.Call)
-        and dotted(last.value.func) in _EXITS
+    if isinstance(last, Return) or (
+        isinstance(last, Expr)
+        and isinstance(last.value, Call)
+        and dotted(last.value.func) in listed("exits")
     ):
         return place.rest.statements()
-    if isinstance(last, ast.Continue) and place.loop is not None:
+    if isinstance(last, Continue) and place.loop is not None:
         return place.turn.statements()
-    return place.loop if isinstance(last, ast.Break) else None
+    return place.loop if isinstance(last, Break) else None
 
 
-def _exits(place: _Place, calls: Calls, lines: Sequence[str]) -> Iterator[Finding]:
+def _exits(place: _Place, calls: Calls, lines: Lines) -> Findings:
     """Some ranks leave, and the others continue to a collective."""
     node = place.statement
-    share = share_of(node.test, calls.names) if isinstance(node, ast.If) else None
-    if share is None or not isinstance(node, ast.If):
+    share = share_of(node.test, calls.names) if isinstance(node, If) else None
+    if share is None or not isinstance(node, If):
         return
     mine = Counter(one.kind for one in calls.inside(node.body))
     for leaving, narrowed in _leavings(node.body):
@@ -227,52 +248,43 @@ def _exits(place: _Place, calls: Calls, lines: Sequence[str]) -> Iterator[Findin
         first = next((one for one in theirs if missed[one.kind]), None)
         if first is None or (mine and first.inner):
             continue
-        line = leaving.lineno
-        leave = f"{_who(share)} do not continue after this line (condition in line {node.lineno})"
-        why = (
-            f"{leave}; the others go on to {first.text} in line {first.line} and wait there for all"
-            " ranks"
-        )
-        instead = (
-            "let all ranks make the same decision: broadcast it first, or keep the work of one rank"
-            " in a branch without return, exit or continue"
-        )
-        yield finding_at(lines, line, "exit-before-collective", "warning", why, instead, SOURCE)
+        values = {"who": _who(share), "test": node.lineno, "text": first.text, "line": first.line}
+        yield finding_at(lines, leaving.lineno, "exits", **values)
         return
 
 
-def _fails(leaving: ast.stmt) -> bool:
+def _fails(leaving: stmt) -> bool:
     """Whether a process leaves with an exit code or a value for failure."""
-    value = leaving.value if isinstance(leaving, ast.Return) else None
+    value = leaving.value if isinstance(leaving, Return) else None
     if (
-        isinstance(leaving, ast.Expr)
-        and isinstance(leaving.value, ast.Call)
-        and dotted(leaving.value.func) in _EXITS
+        isinstance(leaving, Expr)
+        and isinstance(leaving.value, Call)
+        and dotted(leaving.value.func) in listed("exits")
         and leaving.value.args
     ):
         value = leaving.value.args[0]
-        return not (isinstance(value, ast.Constant) and not value.value)
-    return isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
+        return not (isinstance(value, Constant) and not value.value)
+    return isinstance(value, UnaryOp) and isinstance(value.op, USub)
 
 
-def _leavings(block: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, bool]]:
+def _leavings(block: Statements) -> Iterator[tuple[stmt, bool]]:
     """(statement that leaves, whether under a further condition) of a branch; a loop inside of it
     keeps its own `break` and `continue`."""
-    waiting: list[tuple[ast.stmt, bool]] = [(one, False) for one in reversed(block)]
+    waiting: list[tuple[stmt, bool]] = [(one, False) for one in reversed(block)]
     while waiting:
         node, narrowed = waiting.pop()
-        if isinstance(node, (ast.Return, ast.Continue, ast.Break, ast.Expr)):
+        if isinstance(node, (Return, Continue, Break, Expr)):
             yield node, narrowed
-        elif isinstance(node, (ast.If, ast.With)):
+        elif isinstance(node, (If, With)):
             inner = [*node.body, *getattr(node, "orelse", ())]
-            waiting += [(one, narrowed or isinstance(node, ast.If)) for one in reversed(inner)]
+            waiting += [(one, narrowed or isinstance(node, If)) for one in reversed(inner)]
 
 
-def _swallowed(place: _Place, calls: Calls, lines: Sequence[str]) -> Iterator[Finding]:
+def _swallowed(place: _Place, calls: Calls, lines: Lines) -> Findings:
     """An exception takes one rank past collectives that the others call alone, and it goes on to
     the next turn of a loop, or to a later collective."""
     node = place.statement
-    if not isinstance(node, ast.Try) or (
+    if not isinstance(node, Try) or (
         place.loop is None and not calls.always(place.rest.statements())
     ):
         return
@@ -286,50 +298,41 @@ def _swallowed(place: _Place, calls: Calls, lines: Sequence[str]) -> Iterator[Fi
     for handler in node.handlers:
         broad = last_name(handler.type) if handler.type is not None else ""
         if (
-            broad not in _SWALLOWING
+            broad not in listed("swallowed")
             or calls.may_take_part(handler.body)
             or _ends_job(handler.body)
             or _asks_who(handler)
         ):
             continue
-        why = (
-            f"a rank that raises here continues without {inside[0].text} of line {inside[0].line},"
-            " in which the other ranks wait for it"
-        )
-        instead = (
-            "let the exception end the job, or let all ranks agree (all_reduce of a flag) before"
-            " one of them skips the iteration"
-        )
-        yield finding_at(
-            lines, handler.lineno, "exception-skips-collective", "warning", why, instead, SOURCE
-        )
+        values = {"text": inside[0].text, "line": inside[0].line}
+        yield finding_at(lines, handler.lineno, "swallowed", **values)
         return
 
 
-def _steps(block: Sequence[ast.stmt]) -> bool:
+def _steps(block: Statements) -> bool:
     """Whether an optimizer makes a step."""
-    return any(last_name(call.func) == "step" for one in walk(block) for call in calls_of(one))
+    return any(last_name(call) == "step" for one in walk(block) for call in calls_of(one))
 
 
-def _ends_job(block: Sequence[ast.stmt]) -> bool:
+def _ends_job(block: Statements) -> bool:
     """Whether a block always raises, returns or exits."""
     last = block[-1] if block else None
-    if isinstance(last, ast.If) and last.orelse:
+    if isinstance(last, If) and last.orelse:
         return _ends_job(last.body) and _ends_job(last.orelse)
-    return isinstance(last, (ast.Raise, ast.Return)) or any(
-        dotted(call.func) in _EXITS for one in block[-1:] for call in calls_of(one)
+    return isinstance(last, (Raise, Return)) or any(
+        dotted(call.func) in listed("exits") for one in block[-1:] for call in calls_of(one)
     )
 
 
-def _asks_who(handler: ast.ExceptHandler) -> bool:
+def _asks_who(handler: ExceptHandler) -> bool:
     """Whether the handler tests the exception and raises it again, except a certain one that is no
     memory error."""
-    raises = any(isinstance(one, ast.Raise) for one in walk(handler.body))
+    raises = any(isinstance(one, Raise) for one in walk(handler.body))
     return raises and not any(
         "memory" in str(node.value).lower()
         for one in handler.body
         for node in ast.walk(one)
-        if isinstance(node, ast.Constant)
+        if isinstance(node, Constant)
     )
 
 
@@ -353,7 +356,7 @@ def _unpaired(suspects: Sequence[_Suspect]) -> list[_Suspect]:
     return left
 
 
-def _in_words(suspects: Sequence[_Suspect], lines: Sequence[str]) -> Iterator[Finding]:
+def _in_words(suspects: Sequence[_Suspect], lines: Lines) -> Findings:
     for one in suspects:
         call = one.collective
         line = call.line
@@ -362,34 +365,9 @@ def _in_words(suspects: Sequence[_Suspect], lines: Sequence[str]) -> Iterator[Fi
             f"only {_who(one.share)} reach this line (condition in line {one.test}), but"
             f" {call.text} waits for all ranks{inside}"
         )
-        instead = (
-            "call it on every rank, and keep only the work of one rank in the branch, for example"
-            " writing the file"
-        )
-        if call.only_if and call.kind == "forward":
-            yield finding_at(
-                lines,
-                line,
-                "forward-on-some-ranks",
-                "info",
-                f"{why} if {call.only_if}",
-                "model.module on one rank, or all ranks",
-                SOURCE,
-            )
-        elif call.only_if:
-            yield finding_at(
-                lines,
-                line,
-                "sharded-save-on-some-ranks",
-                "info",
-                f"{why} if {call.only_if}",
-                instead,
-                SOURCE,
-            )
-        else:
-            yield finding_at(
-                lines, line, "collective-on-some-ranks", "warning", why, instead, SOURCE
-            )
+        of = "forward" if call.kind == "forward" else "save"
+        key = f"{of}_on_some_ranks" if call.only_if else "on_some_ranks"
+        yield finding_at(lines, line, key, why=why, only_if=call.only_if)
 
 
 def _who(share: Share) -> str:

@@ -36,13 +36,11 @@ def render_sarif(document: Mapping[str, Any]) -> str:
 
 def _rule(rule: str, finding: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a rule for a code host: its name in words, and a link."""
-    description = {"text": rule.replace("-", " ")}
+    level = {"level": LEVELS[finding["severity"]]}
     return {
-        "id": rule,
-        "shortDescription": description,
-        "helpUri": finding["source"],
-        "defaultConfiguration": {"level": LEVELS[finding["severity"]]},
-    }
+        "id": rule, "shortDescription": {"text": rule.replace("-", " ")},
+        "helpUri": finding["source"], "defaultConfiguration": level,
+    }  # fmt: skip
 
 
 def _result(finding: Mapping[str, Any], index: int) -> dict[str, Any]:

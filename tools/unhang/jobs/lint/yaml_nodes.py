@@ -4,17 +4,21 @@ expanded. Text in, values out."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
+
+from unhang.jobs.lint.placed import placed
 
 LARGEST = 1 << 20  # letters
 DEEPEST = 100
 MOST_BRACKETS_OPEN = 1000  # libyaml takes a time that grows with the square of their number
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_OF_TEMPLATE = re.compile(r"^[ \t]*\{[{%].*[}%]\}[ \t]*$", re.MULTILINE)
+_IN_TEMPLATE = re.compile(r"\{\{.*?\}\}")
 _BRACKET = re.compile(r"[\[\]{}]")
 
 
@@ -70,37 +74,71 @@ def _is_deep(text: str) -> bool:
     return False
 
 
-def nodes_of(documents: Iterable[yaml.Node]) -> Iterator[yaml.Node]:
-    """Each node once, in the order of the text."""
-    waiting, seen = [*documents][::-1], set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            waiting += children_of(node)[::-1]
+def values_of(text: str) -> list[Any]:
+    """The documents as maps, lists and texts with their places; merged keys are among a map's own,
+    and a part that has itself in it is None there."""
+    made: dict[int, Any] = {}
+    read = read_yaml(text)
+    if not read.is_valid and "{{" in text:  # a template: its own lines are left out
+        blank = _OF_TEMPLATE.sub("", text)
+        read = read_yaml(_IN_TEMPLATE.sub(lambda one: "$".ljust(len(one[0]), "_"), blank))
+    return [_value(one, text, made) for one in read.documents]
 
 
-def children_of(node: yaml.Node | None) -> list[yaml.Node]:
-    """The items of a list, the values of a map."""
+def _value(node: yaml.Node, text: str, made: dict[int, Any], key: yaml.Node | None = None) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        start = key or node
+        shown = text[start.start_mark.index : node.end_mark.index].strip()
+        line = node.start_mark.line + 1 + ((node.style or "") in "|>" and bool(node.style))
+        return placed(node.value, line, shown, node.tag.rpartition(":")[2])
+    if id(node) in made:
+        return made[id(node)]
+    made[id(node)] = None
+    found: Any
     if isinstance(node, yaml.MappingNode):
-        return [value for _, value in node.value]
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+        found = Map()
+        for name, value in node.value:
+            child = _value(value, text, made, name)
+            if name.value == "<<":
+                for one in child if isinstance(child, list) else [child]:
+                    found |= {k: v for k, v in (one or {}).items() if k not in found}
+            else:
+                found[placed(str(name.value)[:200], name.start_mark.line + 1)] = child
+        found.line = node.start_mark.line + 1
+        found.text = text[node.start_mark.index : node.end_mark.index]
+    else:
+        found = [_value(one, text, made) for one in node.value]
+    made[id(node)] = found
+    return found
 
 
-def fields_of(node: yaml.Node | None) -> dict[str, yaml.Node]:
-    """The values of a map by their keys; {} for anything else."""
-    return (
-        {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
-        if isinstance(node, yaml.MappingNode)
-        else {}
-    )
+class Map(dict[Any, Any]):
+    """A map of YAML. text: as the file has it."""
+
+    line = 0
+    text = ""
 
 
-def number_of(node: yaml.Node | None) -> int:
-    """A whole number; 0 for anything else."""
-    return (
-        int(node.value)
-        if isinstance(node, yaml.ScalarNode) and node.value.isdecimal() and len(node.value) < 6
-        else 0
-    )
+def parts_of(kind: type, *values: Any) -> Iterator[Any]:
+    """The values of a type and those inside of them, each once, in the order of the text."""
+    waiting, seen = [*values][::-1], set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen and one is not None:
+            seen.add(id(one))
+            if isinstance(one, kind):
+                yield one
+            inner = [*one.values()] if isinstance(one, dict) else one
+            waiting += inner[::-1] if isinstance(inner, list) else ()
+
+
+def inside(value: Any, *names: str) -> Any:
+    """The value of a field of a field; an empty map if there is none."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return Map() if value is None else value
+
+
+def items(value: Any) -> list[Any]:
+    """The items of a list; none of anything else."""
+    return value if isinstance(value, list) else []

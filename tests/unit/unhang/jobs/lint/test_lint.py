@@ -8,8 +8,8 @@ import json
 import pytest
 
 from unhang import cli
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.checks import Context
-from unhang.jobs.lint.knowledge import load_knowledge
 from unhang.jobs.lint.linting import lint, lint_text, render_table
 from unhang.jobs.lint.settings import find_settings, kind_of
 
@@ -339,13 +339,12 @@ def test_line_of_nccl_conf_that_nccl_reads_otherwise_is_an_error(line):
 
 
 def test_every_name_of_the_tables_is_known_to_lint():
-    known = load_knowledge()
-    assert len(known.tables["nccl_variables"]) >= 266
-    for name in known.tables["nccl_variables"]:
+    assert len(table("nccl_variables")) >= 266
+    for name in table("nccl_variables"):
         assert not {"unknown-name", "wrong-case"} & {
             one.rule for one in lint_text(f"export {name}=1\n", "shell", Context())
         }
-    for name in known.tables["not_real_settings"]:
+    for name in table("not_real_settings"):
         assert {one.rule for one in lint_text(f"export {name}=1\n", "shell", Context())} == {
             "name-not-real"
         }

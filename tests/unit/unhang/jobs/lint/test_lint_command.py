@@ -3,7 +3,6 @@ clouds."""
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import re
@@ -13,8 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from unhang import cli
-from unhang.jobs.lint import checks
-from unhang.jobs.lint.rule_ids import RULES
+from unhang.jobs.lint.knowledge import rules
 
 HOME = Path(__file__).parents[5]
 BAD = "export NCCL_DEBUG=verbose\n"
@@ -40,13 +38,7 @@ def test_list_of_rules_is_that_of_the_code_and_of_the_page():
         for row in re.findall(r"^\| ([a-z][a-z, -]+) \|", page, re.MULTILINE)
         for name in row.split(", ")
     }
-    calls = [
-        node for file in Path(checks.__file__).parent.glob("*.py") for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "_finding")
-    ]  # fmt: skip
-    used = {call.args[1].value for call in calls if isinstance(call.args[1], ast.Constant)}
-    assert len(used) > 20
-    assert used <= set(RULES) and listed == set(RULES)
+    assert len(listed) > 50 and listed == set(rules())
 
 
 def test_standard_input_is_linted(monkeypatch, capsys):
@@ -118,17 +110,15 @@ def test_explanations_are_wrapped_and_the_line_that_tools_read_is_not(
     tmp_path, monkeypatch, capsys, columns, widest
 ):
     monkeypatch.setenv("COLUMNS", columns)
-    (tmp_path / "train.sh").write_text("export NCCL_TIMEOUT=3600\n")
+    (tmp_path / "train.sh").write_text("export NCCL_IB_DISABLE=1\n")
     assert cli.main(["lint", str(tmp_path / "train.sh")]) == 1
     head, *rest = capsys.readouterr().out.splitlines()
-    assert head.endswith("train.sh:1: error: NCCL_TIMEOUT=3600 [name-not-real]")
+    assert head.endswith("train.sh:1: warning: NCCL_IB_DISABLE=1 [hides-fault]")
     assert widest - 30 < max(len(line) for line in rest if len(line.split()) > 1) <= widest
-    assert [line[:13] for line in rest if line.startswith("    ") and line[4] != " "] == [
-        "    why      ",
-        "    instead  ",
-        "    source   ",
-    ]
-    assert rest[-1] == "1 file: 1 error, 0 warnings, 0 remarks"
+    named = [line[:13] for line in rest if line.startswith("    ") and line[4] != " "]
+    assert named == ["    why      ", "    instead  "]
+    assert len(rest) <= 4
+    assert rest[-1] == "1 file: 0 errors, 1 warning, 0 remarks"
 
 
 def test_a_log_is_read_as_a_script_with_a_word_about_diagnose(tmp_path, capsys):
@@ -140,7 +130,7 @@ def test_a_log_is_read_as_a_script_with_a_word_about_diagnose(tmp_path, capsys):
 def test_unknown_rule_is_answered_with_the_rules_of_lint_and_not_with_another_list(script, capsys):
     assert cli.main(["lint", "--rule", "zzz", script]) == 2
     said = capsys.readouterr().err
-    assert [rule for rule in RULES if rule not in said] == [] and "catalogue" not in said
+    assert [rule for rule in rules() if rule not in said] == [] and "catalogue" not in said
 
 
 @pytest.mark.parametrize(
@@ -151,19 +141,19 @@ def test_unknown_rule_is_answered_with_the_rules_of_lint_and_not_with_another_li
                 "#!/bin/bash\n#SBATCH --nodes=1\nsrun torchrun --nnodes=2 --nproc-per-node=8"
                 " train.py\n"
             ),
-            "asks Slurm for 1 node (line 2)",
+            "asks for 1 node (line 2)",
         ),
         (
             "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0\ntorchrun --nproc-per-node=2 train.py\n",
-            "CUDA_VISIBLE_DEVICES=0 shows 1 GPU\n",
+            "it has 1 GPU there (CUDA_VISIBLE_DEVICES=0, line 2)",
         ),
         (
             "#!/bin/bash\n#SBATCH --gpus-per-node=1\ntorchrun --nproc-per-node=2 train.py\n",
-            "the job has 1 GPU there",
+            "it has 1 GPU there",
         ),
         (
             "compute_environment: LOCAL_MACHINE\ngpu_ids: '0'\nnum_processes: 2\n",
-            "gpu_ids names 1 GPU\n",
+            "it has 1 GPU there",
         ),
     ],
 )

@@ -101,16 +101,6 @@ def test_pod_asks_for_a_gpu_for_each_process(option, gpus, is_found):
     assert found(text) == ({(3, "gpus-fewer-than-processes")} if is_found else set())
 
 
-def test_server_of_a_script_needs_the_gpus_that_it_shows():
-    def of_shell(text):
-        return {one.rule for one in lint_text(text, "shell", Context())}
-
-    server = "vllm serve m --tensor-parallel-size {}\n"
-    assert of_shell("CUDA_VISIBLE_DEVICES=0 " + server.format(2)) == {"gpus-fewer-than-processes"}
-    assert of_shell("CUDA_VISIBLE_DEVICES=0,1 " + server.format(2)) == set()
-    assert of_shell("CUDA_VISIBLE_DEVICES=0 python b.py\n" + server.format(2)) == set()
-
-
 GROUP = """kind: {kind}
 spec:
   leaderWorkerTemplate:

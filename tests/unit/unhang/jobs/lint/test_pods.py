@@ -13,8 +13,6 @@ from foreign_schemas import sarif_faults
 from unhang import cli
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.linting import lint_text
-from unhang.jobs.lint.pod_launches import check_pod_launches
-from unhang.jobs.lint.pods import check_pods
 
 POD = """apiVersion: v1
 kind: Pod
@@ -311,7 +309,9 @@ def test_a_launcher_that_waits_for_another_number_of_nodes_than_the_job_has_pods
     text, lines
 ):
     assert [
-        (one.line, one.rule) for one in check_pod_launches(text) if one.rule == "nodes-differ"
+        (one.line, one.rule)
+        for one in lint_text(text, "kubernetes", Context())
+        if one.rule == "nodes-differ"
     ] == [(line, "nodes-differ") for line in lines]
 
 
@@ -321,7 +321,9 @@ def test_pods_that_start_something_else_count_or_not():
         " [torchrun, --nnodes=%d, --rdzv-endpoint=$H:1, train.py]}]}}}\n"
     )
     job += "  - {replicas: 1, template: {spec: {containers: [{command: [./train.sh]}]}}}\n"
-    assert [[one.rule for one in check_pod_launches(job % nodes)] for nodes in (2, 3, 4)] == [
+    assert [
+        [one.rule for one in lint_text(job % nodes, "kubernetes", Context())] for nodes in (2, 3, 4)
+    ] == [
         [],
         [],
         ["nodes-differ"],
@@ -355,9 +357,7 @@ def test_variables_of_a_container_are_text_and_say_where_its_launcher_meets(
     kind, value, more, rules
 ):
     text = PARTS.format(kind=kind, value=value, more=more)
-    assert {
-        one.rule for one in (*check_pods(text, "kubernetes"), *check_pod_launches(text))
-    } == rules
+    assert {one.rule for one in lint_text(text, "kubernetes", Context())} == rules
 
 
 def test_memory_that_kuberay_mounts_is_not_asked_for_and_a_hosts_infiniband_needs_locked_memory():
@@ -385,7 +385,7 @@ CONTAINERS = {
             "command:\n        - torchrun\n        - --nnodes=2\n      args: [--master_addr,"
             " {address}, train.py]"
         ),
-        7,
+        9,
     ),
     "a script": ("args:\n        - |\n          set -e\n\n          {command}", 10),
 }
@@ -498,9 +498,11 @@ def test_master_that_the_pods_of_other_documents_name_is_reached():
         " --nnodes=2, --node_rank={0}, --master_addr={1}, train.py]\n"
     )
     text = f"{pod.format(0, 'localhost')}---\n{pod.format(1, 'm0.m')}"
-    assert [one for one in check_pod_launches(text) if one.rule == "master-is-loopback"] == []
+    assert [
+        one for one in lint_text(text, "kubernetes", Context()) if one.rule == "master-is-loopback"
+    ] == []
     assert [
         one.rule
-        for one in check_pod_launches(text.replace("m0.m", "localhost"))
+        for one in lint_text(text.replace("m0.m", "localhost"), "kubernetes", Context())
         if one.rule == "master-is-loopback"
     ]

@@ -1,0 +1,92 @@
+"""Reads scripts and batch scripts as launches, and checks their directives. Text in, values out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from unhang.core.catalogue.own_tables import table
+from unhang.jobs.lint.knowledge import Findings
+from unhang.jobs.lint.launch import (
+    Launch,
+    Options,
+    Place,
+    divided,
+    gpus_asked,
+    launches_of,
+    options_of,
+    set_by_slurm,
+    times,
+)
+from unhang.jobs.lint.launch_faults import fault
+from unhang.jobs.lint.placed import Text, number, placed
+from unhang.jobs.lint.shell import read_shell
+
+_SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"}
+_DIRECTIVE = re.compile(r"#(?P<word>[A-Z]{5,7})\s{1,8}(?P<options>-{1,2}[a-zA-Z].{0,400})")
+_OTHERS = re.compile(r"^#(?:PBS|BSUB|\$|COBALT)\s", re.MULTILINE)
+
+
+class Batch(NamedTuple):
+    """options: of its directives. place: where its commands are run."""
+
+    options: Options
+    place: Place
+    launches: list[Launch]
+
+
+def read_batch(text: str) -> Batch:
+    """A script with its directives and its launches, those of shells in its words too."""
+    options = dict[str, Text]()
+    for line, raw in enumerate(text.splitlines(), 1):
+        if (found := _DIRECTIVE.match(raw)) and found["word"] == "SBATCH":
+            words = found["options"].partition(" #")[0].split()
+            read = options_of([placed(one.strip("\"'"), line) for one in words]).items()
+            options |= {_SHORT.get(name, name): one for name, one in read}
+    held = set_by_slurm(options)
+    # the batch script itself is on the first node
+    first = {name: [placed("0", 0)] for name in ("SLURM_PROCID", "SLURM_NODEID")}
+    script = read_shell(text, {**held, **(first if options else {})})
+    nodes, tasks, each, gpus, per_task = (
+        number(options.get(one))
+        for one in ("nodes", "ntasks", "ntasks_per_node", "gpus", "gpus_per_task")
+    )
+    asked = options.get("gpus_per_node") or options.get("gres")
+    per_node = number(placed(gpus_asked(options), asked)) if asked else None
+    per_node = per_node or divided(gpus, nodes) or times(per_task, each)
+    spreading = [name for name, row in table("launchers").items() if row["kind"] in _SPREADING]
+    # the second is the one that deepspeed reads if none is named
+    spreads = re.search(rf"\b(?:{'|'.join(spreading)})\b|/job/hostfile", text) is not None
+    kind = "slurm" if options else "other" if _OTHERS.search(text) else "shell"
+    place = Place(
+        kind,
+        nodes,
+        each or divided(tasks, nodes),
+        per_node,
+        gpus or times(nodes, per_node),
+        spreads=spreads,
+        row="slurm" if options else "any",
+        meets="PET_" in text,
+        hostfiles=script.written,
+    )
+    return Batch(options, place, list(launches_of(script, place)))
+
+
+_SPREADING = ("step", "everywhere")
+
+
+def check_directives(batch: Batch, text: str) -> Findings:
+    """Lines that are nearly #SBATCH, which Slurm takes for comments, and a late interpreter."""
+    lines = [placed(line, number_) for number_, line in enumerate(text.splitlines(), 1)]
+    for name in ("gpus_per_task", "gpu_bind"):
+        if batch.options.get(name) in ("1", "single:1"):
+            yield fault("one_gpu_per_task", batch.options[name])
+    late = next((line for line in lines[:20] if line.startswith("#!")), None)
+    if batch.options and late and late.line > 1:
+        yield fault("late_interpreter", late)
+    for line in lines if batch.options else ():
+        found = _DIRECTIVE.match(line)
+        shared = sum((Counter("SBATCH") & Counter(found["word"])).values()) if found else 0
+        if found and found["word"] != "SBATCH" and shared >= len("SBATCH") - 1:
+            yield fault("near_directive", line, word=found["word"])

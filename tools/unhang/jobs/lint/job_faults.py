@@ -1,0 +1,140 @@
+"""The checks of jobs of several pods or services: what must be the same in all of them, what each
+needs, and how many they are. Values in, values out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from unhang.core.catalogue.own_tables import table
+from unhang.jobs.lint.knowledge import Findings, row_of
+from unhang.jobs.lint.launch_faults import check_launches, fault, is_loopback
+from unhang.jobs.lint.placed import Text, number, placed
+from unhang.jobs.lint.yaml_launches import DEFAULT_SHARED, IMAGE, Job, Role
+from unhang.jobs.lint.yaml_nodes import Map, inside, items, parts_of
+
+LEAST_OF_A_RANK = 3 << 30  # bytes
+_OF_FABRIC = re.compile(r"(?:NCCL|FI|UCX)_[A-Z0-9_]{1,80}")
+_OF_LOGS = re.compile(r"_(?:LOG|DEBUG|DUMP|STATS|TRACE|HOSTID|TOPO_FILE|CONF_FILE)")
+_OF_DEVICES = re.compile(r"_(?:NET_DEVICES|IFACE|IFNAME|HCA|DOMAIN)(?:_|$)")
+_IN_ONE = re.compile(r"\d{1,3}(?:,\s?\d{1,3}){1,15}")
+# one pod may be one of several documents of a job, and several pods on one node each as many jobs
+_PLAIN = ("Job", "JobSet", "StatefulSet")
+
+
+def check_jobs(jobs: Sequence[Job]) -> Findings:
+    """The findings of a file's jobs."""
+    meets = [one.meets for job in jobs for one in job.launches if one.meets]
+    reached = not all(map(is_loopback, meets))
+    for job in jobs:
+        is_one = job.kind in ("compose", "task")
+        for group in [job.launches] if is_one else [role.launches for role in job.roles]:
+            yield from check_launches(group, reached=reached)
+        for role in job.roles:
+            yield from _of_container(job, role)
+        yield from _refused(job)
+        yield from _wanted_of_ray(job)
+        if job.kind in table("launch_places"):
+            yield from _pods(job)
+            yield from _unlike_pods(job)
+        yield from _ranks(job) if not is_one else ()
+
+
+def _refused(job: Job) -> Findings:
+    """A variable's value that is no text, and several devices in one name."""
+    for fields in parts_of(Map, job.fields):
+        for value in (inside(one, "value") for one in items(fields.get("env"))):
+            if isinstance(value, Text) and value.how in ("int", "float", "bool"):
+                yield fault("env_not_text", value)
+        for one in items(fields.get("device_ids")) if job.kind == "compose" else ():
+            if _IN_ONE.fullmatch(str(one)):
+                yield fault(
+                    "devices_in_one", one, names=", ".join(map(repr, re.split(r",\s?", one)))
+                )
+
+
+def _of_container(job: Job, role: Role) -> Findings:
+    """Shared memory, memory and the right to lock it, of a container with GPUs."""
+    gpus, memory, shared = role.gpus, role.memory, role.shared
+    if gpus is None:
+        return
+    ranks = max([gpus, *(each.processes for each in role.launches if each.processes)])
+    if ranks > 1 and shared and shared <= DEFAULT_SHARED:
+        yield fault("service_shm" if job.kind == "compose" else "pod_shm", gpus)
+    if role.devices and not role.may_lock:
+        yield fault("pod_ipc_lock", gpus)
+    if memory and shared and shared > memory:
+        yield fault("shared_above_memory", shared, memory=memory)
+    elif memory and ranks > 1 and memory < LEAST_OF_A_RANK * ranks:
+        yield fault("little_memory", memory, ranks=ranks, each=memory / ranks / (1 << 30))
+
+
+def _wanted_of_ray(job: Job) -> Findings:
+    """GPUs that a RayJob asks for, beside those of its cluster."""
+    for launch in (one for one in job.launches if one.place.kind == "ray"):
+        total, options = launch.place.total, launch.options
+        workers = number(options.get("num_workers") or options.get("num_gpus"))
+        wanted = launch.all or (workers if options.keys() & {"use_gpu", "num_gpus"} else None)
+        if total and wanted and wanted > total:
+            yield fault("more_than_ray", wanted, wanted=wanted, has=total)
+
+
+def _pods(job: Job) -> Findings:
+    """Launchers that wait for another number of nodes than the job has pods."""
+    if any(role.pods is None for role in job.roles):
+        return
+    everything = sum(role.pods or 0 for role in job.roles)
+    waiting = [role for role in job.roles if any(one.waits for one in role.launches)]
+    launched = sum(role.pods or 0 for role in waiting)
+    counts = {*parts_of(Text, job.fields)}
+    for launch in (one for one in job.launches if one.launcher and one.waits):
+        waits = launch.waits or 0
+        if job.kind == "JobSet" and str(waits) in counts:
+            continue  # each of its jobs is one of its own
+        if waits not in (everything, launched) and (
+            job.kind not in _PLAIN or min(everything, waits) > 1
+        ):
+            yield fault("pods_and_nodes", launch, launched=placed(launched, 0))
+
+
+def _ranks(job: Job) -> Findings:
+    """Pods of a job that all take themselves for the same node."""
+    given = [
+        (launch, role.pods)
+        for role in job.roles
+        for launch in role.launches
+        if launch.rank is not None and launch.launcher and not launch.command.of_some
+    ]
+    times = Counter(launch.rank for launch, _pods_ in given)
+    for launch, pods in given:
+        if times[launch.rank] > 1 or (pods or 0) > 1:
+            yield fault("rank_of_several_pods", launch)
+
+
+def _unlike_pods(job: Job) -> Findings:
+    """Pods of one job whose images or settings of the network differ, each beside the first."""
+    pods = [role for role in job.roles if role.gpus]
+    for first, other in ((pods[0], one) for one in pods[1:]):
+        for name in sorted({*first.environment, *other.environment}):
+            if (_OF_FABRIC.fullmatch(name) and not _OF_LOGS.search(name)) or (
+                name == IMAGE and job.kind != "JobSet"
+            ):
+                yield from _unlike(name, first, other)
+
+
+def _unlike(name: str, first: Role, other: Role) -> Findings:
+    """A setting that differs in two containers; none if a value is not known."""
+    row = row_of("nccl_variables", name)
+    of_devices = row.get("per_node") or _OF_DEVICES.search(name)
+    key = "unlike_devices_of_pods" if of_devices else "unlike_setting"
+    key = "unlike_image" if name == IMAGE else key
+    here, there = other.environment.get(name), first.environment.get(name)
+    if name in first.environment and name in other.environment:
+        if here and there and here.upper() != there.upper():
+            yield fault(key, here, why=f"{there} in line {there.line}")
+        return
+    lacking, having = (first, here) if name in other.environment else (other, there)
+    is_told = having and having != str(row.get("default", "")) and lacking.is_whole
+    if having and is_told and name not in lacking.text:
+        yield fault(key, having, why=f"the container of line {lacking.line} does not set it")

@@ -1,0 +1,296 @@
+"""One value for how a job is started, whatever starts it. Each part has its place in the file, and
+is None if the file does not say it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+from unhang.core.catalogue.own_tables import table
+from unhang.jobs.lint.placed import ONE, Count, Number, Text, number, placed
+from unhang.jobs.lint.shell import Command, Held, Script, read_shell, variable
+
+DEEPEST = 4  # shells in shells
+Options = Mapping[str, Text]
+_PER_NODE = re.compile(r"ppr:(\d{1,3}):node")
+_VISIBLE = re.compile(r"[\w.:-]{1,60}(?:,[\w.:-]{1,60}){0,63}")
+_SHELLS = ("bash", "sh", "zsh")
+# what differs in each task
+_OF_TASKS = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where commands are run. nodes, and tasks and gpus of each: what the job has; total: its GPUs.
+    on_each: whether each node runs the commands. spreads: whether something starts programs on
+    other nodes. row: of `launch_places`, what to write there. meets: whether launchers learn
+    elsewhere where to meet."""
+
+    kind: str = "shell"
+    nodes: Count = None
+    tasks: Count = None
+    gpus: Count = None
+    total: Count = None
+    on_each: bool = False
+    spreads: bool = True
+    row: str = "any"
+    meets: bool = False
+    held: Held = field(default_factory=dict)
+    hostfiles: Mapping[str, Text] = field(default_factory=dict)
+
+
+class Step(NamedTuple):
+    """A program of a command line with its own options, as its row of `launchers` names them."""
+
+    row: Mapping[str, Any]
+    options: Options
+    words: Sequence[Text] = ()
+
+    def given(self, name: str) -> Text | None:
+        """The first option of a field of the row."""
+        names = self.row.get(name) or ()
+        return next((self.options[one] for one in names if one in self.options), None)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command that starts ranks or servers.
+
+    options  of all its steps, the innermost first
+    nodes    those on which it is started
+    tasks    how often on each of them
+    waits    the nodes for which its launcher waits
+    processes  what each start makes on its node
+    each     GPUs that each process takes
+    gpus     those of a node that it sees
+    all      processes of the whole job, as it says
+    axes     parallel sizes by axis
+    meets    the address at which ranks are to meet
+    inside   whether a shell on each node reads it
+    """
+
+    command: Command
+    steps: Sequence[Step]
+    place: Place
+    options: Options
+    nodes: Count = None
+    tasks: Count = None
+    waits: Count = None
+    processes: Count = None
+    each: Count = None
+    gpus: Count = None
+    all: Count = None
+    rank: Count = None
+    axes: Mapping[str, Number] = field(default_factory=dict)
+    meets: Text | None = None
+    inside: bool = False
+
+    def step(self, *kinds: str) -> Step | None:
+        """The last step of one of these kinds."""
+        return next((one for one in self.steps[::-1] if one.row["kind"] in kinds), None)
+
+    def variable(self, name: str) -> Text | None:
+        """A variable's value, if it is known."""
+        return variable(self.command.held, name)
+
+    @property
+    def launcher(self) -> str:
+        """The program that starts the ranks of a node; "" if there is none."""
+        step = self.step("launcher")
+        return step.row["program"] if step else ""
+
+    @property
+    def by_srun(self) -> bool:
+        """Whether srun starts it."""
+        step = self.step("step")
+        return step is not None and step.row["program"] == "srun"
+
+    @property
+    def several(self) -> bool:
+        """Whether it is known to be of several nodes."""
+        return (self.waits or self.nodes or ONE) > 1
+
+    @property
+    def of_all(self) -> bool:
+        """Whether it uses all nodes of the job, and is not one of several steps."""
+        of_job = self.place.on_each or self.nodes is self.place.nodes
+        return of_job or not self.step("step")
+
+
+def divided(whole: Count, by: Count) -> Count:
+    """How many of all are on each, rounded up."""
+    return placed(-(-whole // by), whole, how=whole.how) if whole and by else None
+
+
+def times(one: Count, other: Count) -> Count:
+    """The product, at the place of the first."""
+    return placed(one * other, one, how=one.how) if one and other else None
+
+
+def options_of(words: Sequence[Text], flags: Sequence[str] = ()) -> dict[str, Text]:
+    """--name=value, --name value, -n 8, -n8 and name=value, by the name with `_` for `-`."""
+    found: dict[str, Text] = {}
+    for word, after in pairwise([*words, placed("-", 0)]):
+        name, sign, value = word.partition("=")
+        shown, is_option = str(word), name.startswith("-")
+        short = re.fullmatch(r"-([A-Za-z])(\d{1,5})", name)
+        name = name.strip("-").replace("-", "_")
+        if short:
+            name, value = short[1], short[2]
+        elif is_option and not sign and name not in flags and not after.startswith("-"):
+            value, shown = after, f"{word} {after}"
+        if name and (is_option or sign):
+            found[name] = placed(value, word.line, shown)
+    return found
+
+
+def steps_of(words: Sequence[Text]) -> list[Step]:
+    """The programs of a command line, each with its own options, up to a script's."""
+    rows, starts = table("launchers"), list[Any]()
+    for at, word in enumerate(words):
+        after, base = (*words[at + 1 : at + 2], "")[0], word.rpartition("/")[2]
+        name = f"{base} {after}" if f"{base} {after}" in rows else base
+        kind = starts[-1][1]["kind"] if starts else ""
+        is_value = at and words[at - 1].endswith(("launcher", "backend", "executor"))
+        if name in rows and not is_value:
+            starts.append((at, rows[name]))
+        elif kind in ("", "script"):
+            continue
+        elif base.endswith(".py") or (base == "-m" and after not in rows):
+            starts.append((at, {"program": "", "kind": "script"}))
+    of_image = words and words[0].startswith("-")  # the image says which program gets them
+    starts = starts or [(0, {"program": "", "kind": "server" if of_image else "script"})]
+    ends = [at for at, _row in starts[1:]] + [len(words)]
+    parts = [
+        (row, words[at + bool(row["program"]) : end])
+        for (at, row), end in zip(starts, ends, strict=True)
+    ]
+    return [Step(row, options_of(own, row.get("flags") or ()), own) for row, own in parts]
+
+
+def launches_of(script: Script, place: Place, outer: Sequence[Step] = ()) -> Iterator[Launch]:
+    """The launches of a script, and of the scripts in its words (bash -c '...')."""
+    for command in script.commands:
+        steps = steps_of(command.words)
+        inner = _script_in(command.words, steps) if len(outer) < DEEPEST else None
+        if inner is None:
+            found = launch_of(command, [*outer, *steps], place)
+            yield replace(found, inside=bool(outer))
+            continue
+        around = [*outer, *(one for one in steps if one.row["kind"] != "script")]
+        held = {name: one for name, one in command.held.items() if name not in _OF_TASKS}
+        asked = steps[0].options if steps[0].row["program"] == "srun" else {}
+        known = {one: variable(held, name) for one, name in _ASKED.items()}
+        held |= set_by_slurm({**{one: text for one, text in known.items() if text}, **asked})
+        shell = Step({"program": "", "kind": "shell"}, {})
+        yield from launches_of(read_shell(inner, held, inner.line), place, [*around, shell])
+
+
+_ASKED = {
+    "nodes": "SLURM_NNODES",
+    "ntasks_per_node": "SLURM_NTASKS_PER_NODE",
+}
+
+
+def _script_in(words: Sequence[Text], steps: Sequence[Step]) -> Text | None:
+    """The word that a shell takes for a script: of several words."""
+    remote = steps[0].row["kind"] == "everywhere"
+    of_shell = False
+    for before, word in pairwise(words):
+        of_shell |= before.rpartition("/")[2] in _SHELLS
+        names = {one.rpartition("/")[2] for one in word.split()[:200]}
+        is_script = of_shell and before.startswith("-") and before.endswith("c")
+        if len(names) > 1 and (is_script or (remote and names & table("launchers").keys())):
+            return word
+    return None
+
+
+def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
+    """A command as a launch, by its steps from the outermost in."""
+    options = {name: one for step in steps for name, one in step.options.items()}
+    parts: dict[str, Any] = {"nodes": place.nodes if place.on_each else ONE, "tasks": ONE}
+    parts["gpus"] = place.gpus
+    for step in steps:
+        kind = step.row["kind"]
+        asked = {name: number(step.given(name)) for name in ("nodes", "whole", "each", "rank")}
+        parts["each"] = number(step.given("gpus")) or parts.get("each")
+        if kind == "step":
+            parts["nodes"], parts["tasks"] = _spread(step, place)
+            parts["all"] = asked["whole"]
+            per_task = number(step.options.get("gpus_per_task"))
+            parts["gpus"] = times(per_task, parts["tasks"]) or parts["gpus"]
+        elif kind == "everywhere":
+            parts["nodes"] = None
+        elif kind in ("launcher", "server"):
+            parts |= {"rank": asked["rank"], "waits": asked["nodes"], "all": asked["whole"]}
+            parts["processes"] = asked["each"]
+            if asked["nodes"] in (None, 1) and not (asked["nodes"] is None and step.given("nodes")):
+                parts["processes"] = asked["each"] or asked["whole"]
+            parts["meets"] = step.given("meets")
+        elif kind == "script":
+            parts.setdefault("processes", ONE)
+    sizes = ((row["axis"], number(options.get(one))) for one, row in table("parallel_axes").items())
+    axes = {axis: size for axis, size in sizes if size}
+    if any(one.row["kind"] == "server" for one in steps) and axes:
+        parts["processes"] = placed(prod(axes.values()), next(iter(axes.values())))
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        shown = variable(command.held, name)
+        if shown and _VISIBLE.fullmatch(shown) and shown not in ("all", "none", "void"):
+            parts["gpus"] = placed(len(shown.split(",")), shown)
+            break
+    return Launch(command, steps, place, options, axes=axes, **parts)
+
+
+def _spread(step: Step, place: Place) -> tuple[Count, Count]:
+    """(nodes on which a step starts its command, how often on each)."""
+    each, whole, nodes = (number(step.given(name)) for name in ("each", "whole", "nodes"))
+    hosts, file = step.given("hosts"), step.given("hostfile")
+    if mapped := _PER_NODE.search(step.given("each") or ""):
+        each = placed(int(mapped[1]), 0)
+    if hosts and nodes is None:
+        names = {one.partition(":")[0] for one in hosts.split(",")}
+        known = not re.search(r"[$\[`]", hosts)
+        return (placed(len(names), hosts) if known else None), each
+    if step.row["program"] == "srun":
+        of_job = place.nodes
+        if nodes is None and of_job and whole and whole < of_job:
+            of_job = placed(int(whole), whole)
+        nodes = nodes or of_job
+        return nodes, each or (divided(whole, nodes) if whole else place.tasks)
+    if file:
+        listed = place.hostfiles.get(file, "")
+        names = {one.split()[0] for one in listed.splitlines() if one.split()}
+        nodes = placed(len(names), file) if names else None
+    elif nodes is None:
+        here = ONE if place.kind == "shell" else None
+        nodes = divided(whole, each) or place.nodes or here
+    return nodes, each or divided(whole, nodes)
+
+
+def set_by_slurm(options: Mapping[str, str]) -> dict[str, list[Text]]:
+    """The variables that Slurm sets for these options of sbatch and srun; none for a value that is
+    not in the text, such as a range of nodes."""
+    nodes, tasks = options.get("nodes", ""), options.get("ntasks", "")
+    each = options.get("ntasks_per_node", "")
+    if not tasks and nodes.isdecimal() and each.isdecimal():
+        tasks = str(int(nodes) * int(each))
+    known = {f"SLURM_{name.upper()}": value for name, value in options.items() if name != "nodes"}
+    known |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes)
+    known |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks)
+    known["SLURM_GPUS_ON_NODE"] = gpus_asked(options)
+    return {
+        name: [placed(value.rpartition(":")[2], 0)]
+        for name, value in known.items()
+        if re.fullmatch(r"(?:\w+:)?\d{1,5}", value)
+    }
+
+
+def gpus_asked(options: Mapping[str, str]) -> str:
+    """GPUs that a job has on each node, "" if it does not say."""
+    asked = (options.get(name, "") for name in ("gpus_per_node", "gres"))
+    found = (re.search(r"^(?:gpu:)?(?:[\w.-]{1,40}:)?(\d{1,3})(?=$|[,(])", one) for one in asked)
+    return next((one[1] for one in found if one), "")
