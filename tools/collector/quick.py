@@ -136,7 +136,7 @@ def rules_sources() -> dict[str, str]:
         )
         for name in RULES
     }
-    for name in ("quotes.py", "secrets_in_text.py", "verdict/gpu_verbs.py"):
+    for name in ("errors.py", "quotes.py", "secrets_in_text.py", "text.py", "verdict/gpu_verbs.py"):
         found[f"unhang/core/{name}"] = for_python_3_8((unhang / "core" / name).read_text("utf-8"))
     found |= {
         f"unhang/{folder}__init__.py": ""

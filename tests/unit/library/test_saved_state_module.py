@@ -86,9 +86,9 @@ def test_check_mode_writes_nothing(tmp_path):
 def test_a_state_in_which_nothing_was_changed_leaves_nothing(tmp_path):
     plant(tmp_path, {CONF: "A=1\n", "/var/lib/": ""})
     before = tree(tmp_path)
-    for end in ("finished", "failed"):
+    for end, step in (("finished", "conf"), ("failed", "packages")):
         state_id = begun(tmp_path)["id"]
-        saved(tmp_path, "step", id=state_id, step="conf")
+        saved(tmp_path, "step", id=state_id, step=step)
         assert saved(tmp_path, end, id=state_id, message="refused")["id"] == ""
         assert tree(tmp_path) == before
 

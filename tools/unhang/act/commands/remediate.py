@@ -104,8 +104,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     now = (
         "audit the nodes of --host first, and plan what this role repairs there; with --apply it is"
-        " done at once. Repeatable"
-    )
+        " done at once. Repeatable: "
+    ) + ", ".join(ROLE_ORDER)
     parser.add_argument(
         "--role", action="append", default=[], choices=ROLE_ORDER, metavar="ROLE", help=now
     )
