@@ -1,8 +1,9 @@
 """Which nodes are compared with each other: those of the same inventory groups, and sets of such
 nodes that a rack, switch or partition keeps apart.
 
-Nodes of exactly the same groups and GPU models are one cell, and so are those whose policy names
-the same `peers`. A node whose GPUs no other has, or were not read, stays with the others.
+Nodes of exactly the same groups, GPU models and use of MIG are one cell, and so are those whose
+policy names the same `peers`. A node whose GPUs no other has, or were not read, stays with the
+others; a head or login node, which has none, does not.
 Cells are joined if they share a group, have the same hardware and the same policy. Hardware and
 policy are those of most nodes of a cell, so that one node's fault or waiver takes nobody from his
 peers.
@@ -18,10 +19,11 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.judged_node import scheduler_of
+from unhang.audit.judge.judged_node import is_without_gpus, scheduler_of
 from unhang.audit.rules.groups import EVERYBODY, Ballot, add_ballot
 
 CellKey = tuple[str, tuple[str, ...]]  # the inventory groups or `peers`, and the models of GPUs
+NO_GPU = ("no GPU",)
 Vote = tuple[int, str]  # the number of a rule, and the item of its list, "" without one
 
 
@@ -69,22 +71,28 @@ def hardware_of(sections: Any) -> Hashable | None:
     links = sorted(
         {port.link_layer for card in cards for port in card.ports or () if port.link_layer}
     )
-    is_cut = any(one.mig is not None and one.mig.enabled for one in gpus.devices or ())
     return (
         *sorted(models or {gpus.model}),
         1 << (gpus.count - 1).bit_length(),
         *machine,
         *links,
-        is_cut,
+        is_cut(gpus),
         scheduler_of(sections),
     )
 
 
+def is_cut(gpus: Any) -> bool:
+    return any(one.mig is not None and one.mig.enabled for one in gpus.devices or ())
+
+
 def models_of(sections: Any) -> tuple[str, ...]:
-    """The models of a node's GPUs; () if there are none or they were not read."""
+    """The models of a node's GPUs, and whether MIG cuts them; NO_GPU if there are none; () if they
+    were not read."""
     gpus = sections.gpus if sections is not None else None
     models = {one.model for one in (gpus.devices if gpus is not None else None) or () if one.model}
-    return tuple(sorted(models))
+    if is_without_gpus(sections):
+        return NO_GPU
+    return (*sorted(models), *(["MIG"] if models and is_cut(gpus) else []))
 
 
 def policy_key(*policies: Mapping[str, Any]) -> bytes:
@@ -103,11 +111,13 @@ def _by_name(cells: Mapping[CellKey, Cell]) -> dict[str, Cell]:
         alike.setdefault(name, {})[models] = cell
     found: dict[str, Cell] = {}
     for name, by_models in alike.items():
-        largest = max(by_models, key=lambda models: (bool(models), len(by_models[models].hosts)))
+        largest = max(
+            by_models, key=lambda models: (models not in ((), NO_GPU), len(by_models[models].hosts))
+        )
         whole = {
             models: cell
             for models, cell in by_models.items()
-            if models == largest or (models and len(cell.hosts) > 1)
+            if models in (largest, NO_GPU) or (models and len(cell.hosts) > 1)
         }
         for models, cell in by_models.items():
             if models not in whole:

@@ -103,14 +103,20 @@ POOLS = {
 
 @pytest.mark.parametrize("other", POOLS.values(), ids=POOLS)
 def test_pools_of_one_machine_with_another_use_are_not_compared(tmp_path, other):
-    assert (
-        compared(
-            tmp_path,
-            *machines("a", 3, ["h200", "train"]),
-            *machines("b", 3, ["h200", "serve"], NEW, **other),
-        )
-        == []
-    )
+    train = machines("a", 3, ["h200", "train"])
+    assert compared(tmp_path, *train, *machines("b", 3, ["h200", "serve"], NEW, **other)) == []
+
+
+def test_within_a_group_pools_cut_by_mig_and_nodes_without_gpus_are_not_compared(tmp_path):
+    cut = POOLS["cut by MIG"]
+    train = machines("a", 3, ["all"])
+    assert compared(tmp_path / "pool", *train, *machines("b", 3, ["all"], NEW, **cut)) == []
+    assert compared(tmp_path / "odd", *train, *machines("b", 1, ["all"], NEW, **cut)) != []
+    gone = {"driver": {"probe": OK, "loaded": {"version": NEW, "is_loaded": False}}}
+    head = machines("h", 1, ["all"], gpus=0, facts_more=gone)
+    assert compared(tmp_path / "unread", *train, *head) != []
+    head[0]["facts"]["sections"]["gpus"]["pci_count"] = 0
+    assert compared(tmp_path / "head", *train, *head) == []
 
 
 def test_one_policy_for_all_does_not_join_what_the_inventory_keeps_apart_by_its_policies(tmp_path):
