@@ -31,7 +31,6 @@ def asked(capsys, *words):
         ("driver.min", ("policy", "driver.min")),
         ("unhang_policy.host.iommu", ("policy", "host.iommu")),
         ("DCGM_FR_NVLINK_DOWN", ("other_names", "other_names/DCGM_FR_NVLINK_DOWN")),
-        ("KernelDeadlock", ("other_names", "other_names/KernelDeadlock")),
     ],
 )
 def test_it_answers_what_is_typed(capsys, typed, topic):

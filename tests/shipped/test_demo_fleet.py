@@ -311,7 +311,7 @@ def test_every_command_of_the_demo_is_taken_by_the_real_parser_and_means_the_nod
             assert given.plan == document["run"]["id"]
             assert asked_filter(run, document, given).hosts == frozenset(cause["nodes"])
         elif name == "audit":
-            assert expand_limit(given.limit) == cause["nodes"]
+            assert expand_limit(given.host[0]) == cause["nodes"]
     assert names == {"remediate", "audit", "explain"}
 
 

@@ -159,6 +159,7 @@ def test_the_catalogue_is_read_by_its_package():
         for name in (
             "core/strict_yaml",
             "core/schemas/policy",
+            "smoke/commands/smoke_expectations",
         )
     }
     # the inventory's policy as it is now

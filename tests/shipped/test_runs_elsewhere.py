@@ -16,6 +16,7 @@ from judge_cases import node, write_run
 from unhang.cli import main
 from unhang.core.errors import UserError
 from unhang.core.run.run_folder import find_run, latest_run, runs_folder, write_atomically
+from unhang.core.verdict.smoke_result import smoke_result
 from unhang.smoke.commands import smoke_output
 
 pytestmark = pytest.mark.usefixtures("compiled_rules")
@@ -163,14 +164,16 @@ def _with_files_of_at_most(size_bytes, act):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+LONG = {"schema": "unhang/smoke/1", "verdict": "pass", "world_size": 1, "command": "x" * 10_000}
+LONG |= {key: [] for key in ("hosts", "phases", "collectives", "suspects", "experiments")}
+
+
 def test_a_smoke_result_that_finds_no_room_names_its_file_and_leaves_no_half_of_one(tmp_path):
     out = tmp_path / "smoke.json"
 
     def deliver_one():
         with pytest.raises(OSError, match="File too large") as problem:
-            smoke_output.deliver(
-                {"schema": "unhang/smoke/1", "text": "x" * 10_000}, "json", str(out)
-            )
+            smoke_output.deliver(smoke_result(LONG), "json", str(out))
         assert problem.value.filename == str(out)
 
     _with_files_of_at_most(100, deliver_one)

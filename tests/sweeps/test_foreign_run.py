@@ -3,7 +3,6 @@ text, and end in a known way."""
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import os
@@ -13,10 +12,10 @@ import pytest
 from rollout_plans import HOSTS, planned
 
 from unhang import cli
-from unhang.act.commands import remediate, undo
+from unhang.act.commands import undo
 from unhang.act.rollout.undo import undo_plan
 from unhang.core.errors import UserError
-from unhang.core.run.own_runs import is_own, mark_as_own
+from unhang.core.run.own_runs import is_own, mark_as_own, own_inventories
 
 HOSTILE = "\x1b[31mmark\r\nunhang: healthy \u202e"
 COMMANDS = (("report",), ("report", "-v"), ("plan",))
@@ -144,11 +143,10 @@ def test_a_rollout_takes_the_inventory_of_a_run_that_was_made_here_alone(run, tm
     program.write_text("#!/bin/sh\n")
     document = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**document, "inventory": [str(program)]}))
-    given, home = argparse.Namespace(inventory=None), tmp_path
     with pytest.raises(UserError, match="give it as --inventory"):
-        remediate._inventories(given, run, home)
+        own_inventories(run)
     mark_as_own(run)
-    assert remediate._inventories(given, run, home) == [str(program)]
+    assert own_inventories(run) == [str(program)]
 
 
 @pytest.mark.parametrize("is_ours", [True, False])

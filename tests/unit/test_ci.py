@@ -175,12 +175,12 @@ def result(folder):
     page = (folder / "docs" / "testing.md").read_text()
     before, _, after = page.partition(f"{'| --- ' * 8}|\n")
     assert (PROJECT / "docs" / "testing.md").read_text().startswith(before)
-    return [re.sub(r" \d{4}-\d\d-\d\d \|", "", row, count=1) for row in after.splitlines()]
+    return [re.sub(r" \d{4}-\d\d-\d\d \|", "", row) for row in after.splitlines()]
 
 
 def test_a_release_needs_a_pass_of_each_target_on_its_commit(checkout, tmp_path):
     makefile = (PROJECT / "Makefile").read_text()
-    assert re.search(r"^release: passed-nightly ", makefile, re.MULTILINE)
+    assert "\nrelease: passed-nightly " in makefile
     assert "tests/nightly passed $(NIGHTLY)\n" in makefile
     commit = checkout("rev-parse", "HEAD")
     refused = f"docs/testing.md has no pass of `make %s` on {commit}: run tests/nightly run %s\n"

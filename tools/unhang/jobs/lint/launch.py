@@ -111,14 +111,14 @@ class Launch:
 
     @property
     def several(self) -> bool:
-        """Whether it is known to be of several nodes."""
-        return (self.waits or self.nodes or ONE) > 1
+        """Whether it is known to be of several nodes; 2:4 are two at least."""
+        least = self.options.get("nnodes", "").rpartition(":")[0]
+        return (self.waits or self.nodes or ONE) > 1 or least > "1"
 
     @property
     def of_all(self) -> bool:
         """Whether it uses all nodes of the job, and is not one of several steps."""
-        of_job = self.place.on_each or self.nodes is self.place.nodes
-        return of_job or not self.step("step")
+        return self.place.on_each or self.nodes is self.place.nodes or not self.step("step")
 
 
 def divided(whole: Count, by: Count) -> Count:

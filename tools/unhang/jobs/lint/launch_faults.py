@@ -160,8 +160,9 @@ def _containers(launch: Launch) -> Findings:
 def _steps(launch: Launch) -> Findings:
     """What srun does to what it starts."""
     options, ray, tasks = launch.options, launch.step("ray"), launch.tasks
-    is_single = options.get("gpu_bind", "").startswith("single:1")
-    if launch.step("step") and (options.get("gpus_per_task") == "1" or is_single):
+    if launch.step("step") and (
+        options.get("gpus_per_task") == "1" or options.get("gpu_bind", "").startswith("single:1")
+    ):
         yield fault("one_gpu_per_task", launch)
     if launch.by_srun and ray and "block" not in ray.options and not launch.inside:
         yield fault("ray_that_ends", launch)
@@ -173,15 +174,17 @@ def _steps(launch: Launch) -> Findings:
 def _on_one_machine(launches: Sequence[Launch]) -> bool:
     """Whether a script starts several agents itself, which tries several nodes on one machine."""
     launched = [one for one in launches if one.launcher]
-    together = len(launched) > 1 or any(one.command.together for one in launched)
-    return together and not any(one.place.nodes for one in launched)
+    return (len(launched) > 1 or any(one.command.together for one in launched)) and not any(
+        one.place.nodes for one in launched
+    )
 
 
 def _reads_master(launch: Launch) -> bool:
     """Whether a program takes the address of MASTER_ADDR; torchrun does not."""
-    started = launch.step("step") is not None or launch.place.on_each
+    if launch.launcher:
+        return "torch" not in launch.launcher
     reads = any(map(_READS_MASTER.search, launch.steps[-1].words))
-    return "torch" not in launch.launcher if launch.launcher else started and reads
+    return reads and (launch.place.on_each or launch.step("step") is not None)
 
 
 def _loopback(launches: Sequence[Launch]) -> Findings:
@@ -189,7 +192,7 @@ def _loopback(launches: Sequence[Launch]) -> Findings:
     found: dict[int, Finding] = {}
     for launch in launches if not _on_one_machine(launches) else ():
         master, nodes, meets = launch.variable("MASTER_ADDR"), launch.place.nodes, launch.meets
-        of_job = launch.waits is None and launch.of_all and nodes is not None and nodes > 1
+        of_job = launch.waits is None and launch.of_all and (nodes or ONE) > 1
         if launch.waits == 1 or not (launch.several or of_job):
             continue
         at = meets if is_loopback(meets) else None
@@ -200,9 +203,8 @@ def _loopback(launches: Sequence[Launch]) -> Findings:
         host = launch.variable("VLLM_HOST_IP")
         if host and is_loopback(host):
             found.setdefault(host.line, fault("own_host", host))
-        raw = launch.command.raw.get("MASTER_ADDR")
         each = launch.inside and launch.place.kind == "slurm" and not launch.command.of_some
-        for one in filter(None, (raw, meets)):
+        for one in filter(None, (launch.command.raw.get("MASTER_ADDR"), meets)):
             if each and _OWN_NAME.match(one.strip("\"'")):
                 found.setdefault(one.line, fault("own_name", one, launch.place.row))
     yield from found.values()
