@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -55,7 +53,11 @@ class LookHere:
         return dict(json.loads(printed))
 
     def end(self) -> None:
-        """With py-spy, which a look starts; its group is gone where it has ended by itself."""
-        if self.child is not None and self.child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.child.pid, signal.SIGKILL)
+        """SIGINT, because a look ends the children that read its sources, each in a session of its
+        own; SIGKILL if that takes longer than a busy machine needs."""
+        if self.child and self.child.poll() is None:
+            self.child.send_signal(signal.SIGINT)
+            try:
+                self.child.wait(10)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
