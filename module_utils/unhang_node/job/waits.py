@@ -72,16 +72,14 @@ def wait_of(
         row.update(call=call, sockets=[])
         locks = text_if_there(root, "/proc/locks", 1 << 20)
         if call is None:
-            held = {inode: int(own) for _, waits, own, inode in _LOCK.findall(locks) if not waits}
-            held = {inode: owner for inode, owner in held.items() if owner != pid}
-            for inode in held:
+            for _, waits, owner, inode in _LOCK.findall(locks):
+                if waits or int(owner) == pid:
+                    continue
                 number = _descriptor_of(process, inode)
-                if number is not None:
-                    found = {
-                        "target": _target(process, number),
-                        "holder": _named(held[inode], stats),
-                    }
-                    return {**row, "call": POLLS, **found}
+                row["target"] = None if number is None else _target(process, number)
+                # /dev/null may have the number of a file that is locked on another file system
+                if row["target"] and not row["target"].startswith("/dev/"):
+                    return {**row, "call": POLLS, "holder": _named(int(owner), stats)}
             return None
         number = None if call in WITHOUT_DESCRIPTOR or not arguments else arguments[0]
         if call in WITH_A_CHILD:
