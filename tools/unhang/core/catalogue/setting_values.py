@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.catalogue import levels
+from unhang.core.catalogue.levels import LEVELS, SOURCE, level_fault
 from unhang_node.base.versions.compare import compare_versions, holds
 
 _ALGOS = {"RING", "TREE", "COLLNETCHAIN", "COLLNETDIRECT", "NVLS", "NVLSTREE", "PAT"}
@@ -34,9 +34,9 @@ def value_fault(
     """What is wrong with a variable's value, or None. release: of NCCL, None if it is unknown."""
     if value == "":
         return ValueFault("an empty value", "a value, or no line at all")
-    if name in levels.LEVELS:
-        fault = levels.level_fault(value, release)
-        return ValueFault(*fault, levels.SOURCE) if fault else None
+    if name in LEVELS:
+        fault = level_fault(value, release)
+        return ValueFault(*fault, SOURCE) if fault else None
     if row.get("values"):
         known = {str(one).upper() for one in row["values"]}
         allowed = f"one of {', '.join(map(str, row['values'][:_MOST_SHOWN]))}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.knowledge import Findings
 from unhang.jobs.lint.launch import (
+    OF_TASKS,
     Launch,
     Options,
     Place,
@@ -20,7 +22,7 @@ from unhang.jobs.lint.launch import (
     times,
 )
 from unhang.jobs.lint.launch_faults import fault
-from unhang.jobs.lint.placed import Text, number, placed
+from unhang.jobs.lint.placed import ONE, Text, bytes_of, number, placed
 from unhang.jobs.lint.shell import read_shell
 
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"}
@@ -36,8 +38,9 @@ class Batch(NamedTuple):
     launches: list[Launch]
 
 
-def read_batch(text: str) -> Batch:
-    """A script with its directives and its launches, those of shells in its words too."""
+def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Batch:
+    """A script with its directives and its launches, those of shells in its words too. beside: as
+    in Place."""
     options = dict[str, Text]()
     for line, raw in enumerate(text.splitlines(), 1):
         if (found := _DIRECTIVE.match(raw)) and found["word"] == "SBATCH":
@@ -46,7 +49,9 @@ def read_batch(text: str) -> Batch:
             options |= {_SHORT.get(name, name): one for name, one in read}
     held = set_by_slurm(options)
     # the batch script itself is on the first node
-    first = {name: [placed("0", 0)] for name in ("SLURM_PROCID", "SLURM_NODEID")}
+    first = {name: [placed("0", 0)] for name in OF_TASKS}
+    if asked := options.get("export"):
+        first["SLURM_EXPORT_ENV"] = [asked]
     script = read_shell(text, {**held, **(first if options else {})})
     nodes, tasks, each, gpus, per_task = (
         number(options.get(one))
@@ -58,16 +63,26 @@ def read_batch(text: str) -> Batch:
     spreading = [name for name, row in table("launchers").items() if row["kind"] in _SPREADING]
     # the second is the one that deepspeed reads if none is named
     spreads = re.search(rf"\b(?:{'|'.join(spreading)})\b|/job/hostfile", text) is not None
+    memory = bytes_of(options.get("mem"), "m") or times(
+        bytes_of(options.get("mem_per_gpu"), "m"), per_node
+    )
+    each_cpu = bytes_of(options.get("mem_per_cpu"), "m")
+    per_task_cpus = number(options.get("cpus_per_task")) or ONE
+    here = each or divided(tasks, nodes)
+    memory = memory or times(times(each_cpu, per_task_cpus), here)
     kind = "slurm" if options else "other" if _OTHERS.search(text) else "shell"
     place = Place(
         kind,
         nodes,
-        each or divided(tasks, nodes),
+        here,
         per_node,
         gpus or times(nodes, per_node),
         spreads=spreads,
         row="slurm" if options else "any",
         meets="PET_" in text,
+        memory=memory,
+        beside=beside,
+        text=text,
         hostfiles=script.written,
     )
     return Batch(options, place, list(launches_of(script, place)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,13 +30,15 @@ _OWN_MACHINE = re.compile(r"lo$|docker\d|virbr\d|cni0$|br-[0-9a-f]{12}$")
 @dataclass(frozen=True)
 class Context:
     """Known facts about the job. Versions are None if unknown. rccl: whether its library is AMD's
-    RCCL. pod_network: whether it has a network of its own, whose interface is eth0."""
+    RCCL. pod_network: whether it has a network of its own, whose interface is eth0. beside: as in
+    Place."""
 
     nccl: str | None = None
     torch: str | None = None
     platform: str | None = None
     rccl: bool = False
     pod_network: bool = False
+    beside: Callable[[str], str] = lambda _name: ""
 
 
 def check_settings(settings: Sequence[Setting], context: Context) -> list[Finding]:

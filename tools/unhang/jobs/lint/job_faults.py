@@ -9,12 +9,17 @@ from collections.abc import Sequence
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.knowledge import Findings, row_of
-from unhang.jobs.lint.launch_faults import check_launches, fault, is_loopback
+from unhang.jobs.lint.launch_faults import (
+    LEAST_OF_A_RANK,
+    check_launches,
+    fault,
+    is_loopback,
+    meeting_points,
+)
 from unhang.jobs.lint.placed import Text, number, placed
 from unhang.jobs.lint.yaml_launches import DEFAULT_SHARED, IMAGE, Job, Role
 from unhang.jobs.lint.yaml_nodes import Map, inside, items, parts_of
 
-LEAST_OF_A_RANK = 3 << 30  # bytes
 _OF_FABRIC = re.compile(r"(?:NCCL|FI|UCX)_[A-Z0-9_]{1,80}")
 _OF_LOGS = re.compile(r"_(?:LOG|DEBUG|DUMP|STATS|TRACE|HOSTID|TOPO_FILE|CONF_FILE)")
 _OF_DEVICES = re.compile(r"_(?:NET_DEVICES|IFACE|IFNAME|HCA|DOMAIN)(?:_|$)")
@@ -34,11 +39,13 @@ def check_jobs(jobs: Sequence[Job]) -> Findings:
         for role in job.roles:
             yield from _of_container(job, role)
         yield from _refused(job)
+        yield from _announced(job)
         yield from _wanted_of_ray(job)
         if job.kind in table("launch_places"):
             yield from _pods(job)
             yield from _unlike_pods(job)
-        yield from _ranks(job) if not is_one else ()
+        yield from _ranks(job)
+    yield from meeting_points([one for job in jobs for one in job.launches])
 
 
 def _refused(job: Job) -> Findings:
@@ -80,6 +87,15 @@ def _wanted_of_ray(job: Job) -> Findings:
             yield fault("more_than_ray", wanted, wanted=wanted, has=total)
 
 
+def _announced(job: Job) -> Findings:
+    """GPUs that a group of Ray announces, beside those of its containers."""
+    for group in parts_of(Map, job.fields):
+        given = number(inside(group, "rayStartParams", "num-gpus"))
+        for role in job.roles if given and "template" in group else ():
+            if role.gpus and role.text in group.text and given and given > role.gpus:
+                yield fault("announced", given, has=role.gpus)
+
+
 def _pods(job: Job) -> Findings:
     """Launchers that wait for another number of nodes than the job has pods."""
     if any(role.pods is None for role in job.roles):
@@ -104,11 +120,11 @@ def _ranks(job: Job) -> Findings:
         (launch, role.pods)
         for role in job.roles
         for launch in role.launches
-        if launch.rank is not None and launch.launcher and not launch.command.of_some
+        if launch.node is not None and not launch.command.of_some
     ]
-    times = Counter(launch.rank for launch, _pods_ in given)
+    times = Counter((launch.node, launch.meeting) for launch, _pods_ in given)
     for launch, pods in given:
-        if times[launch.rank] > 1 or (pods or 0) > 1:
+        if times[launch.node, launch.meeting] > 1 or (pods or 0) > 1:
             yield fault("rank_of_several_pods", launch)
 
 

@@ -14,21 +14,11 @@ from unhang.jobs.lint.batch import read_batch
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.lines import limits_in
 from unhang.jobs.lint.linting import lint_text, read_script
-from unhang.jobs.lint.placed import number
 from unhang.jobs.lint.python_devices import line_of_local_device
 from unhang.jobs.lint.python_names import last_name, parse_python, read_names
 from unhang.jobs.lint.settings import find_settings
 
 MOST_TRAITS = 64
-MEETING_OPTIONS = (
-    "master_addr",
-    "rdzv_endpoint",
-    "dist_init_addr",
-    "nccl_init",
-    "nccl_init_addr",
-    "main_process_ip",
-    "data_parallel_address",
-)
 _STATE = re.compile(
     r"^[ \t]{0,40}(?:-"
     r" )?[\"']?(?:containerStatuses|lastState|lastTransitionTime|lastTimestamp|phase)[\"']?:",
@@ -151,13 +141,10 @@ def _meeting_points(text: str) -> Iterator[Trait]:
     """Launch lines with the rank of a node and the address at which the nodes meet. value: both,
     with a blank between."""
     for launch in read_batch(text).launches:
-        ranks = map(launch.options.get, ("node_rank", "machine_rank"))
-        rank = next((number(one) for one in ranks if one), None)
-        address = next(filter(None, map(launch.options.get, MEETING_OPTIONS)), "")
-        if rank is not None and address:
+        if launch.rank is not None and launch.meets:
             command = launch.command
             shown = leading_words(command.shown, 300)
-            yield Trait("meeting point", f"{rank} {address}", command.line, shown)
+            yield Trait("meeting point", f"{launch.rank} {launch.meets}", command.line, shown)
 
 
 def _of_line(line: str, number: int) -> Iterator[Trait]:

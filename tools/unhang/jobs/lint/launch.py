@@ -4,7 +4,7 @@ is None if the file does not say it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
@@ -16,11 +16,13 @@ from unhang.jobs.lint.shell import Command, Held, Script, read_shell, variable
 
 DEEPEST = 4  # shells in shells
 Options = Mapping[str, Text]
-_PER_NODE = re.compile(r"ppr:(\d{1,3}):node")
+_HOST = re.compile(r"\s*([\w.-]{1,255})(?::(\d{1,4})\b|[^\n]*?\b(?:max_)?slots\s*=\s*(\d{1,4}))?")
+PER_NODE = re.compile(r"ppr:(\d{1,3}):node")
 _VISIBLE = re.compile(r"[\w.:-]{1,60}(?:,[\w.:-]{1,60}){0,63}")
 _SHELLS = ("bash", "sh", "zsh")
+NOTHING = Command(0, "", [], {}, {})
 # what differs in each task
-_OF_TASKS = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID")
+OF_TASKS = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Place:
     """Where commands are run. nodes, and tasks and gpus of each: what the job has; total: its GPUs.
     on_each: whether each node runs the commands. spreads: whether something starts programs on
     other nodes. row: of `launch_places`, what to write there. meets: whether launchers learn
-    elsewhere where to meet."""
+    elsewhere where to meet. memory: bytes of each node. slots: what its hosts take. beside: the
+    text of a file in the folder of this one, "" if there is none. text: of the script."""
 
     kind: str = "shell"
     nodes: Count = None
@@ -39,8 +42,19 @@ class Place:
     spreads: bool = True
     row: str = "any"
     meets: bool = False
+    memory: Count = None
+    slots: Count = None
+    beside: Callable[[str], str] = lambda _name: ""
+    text: str = ""
     held: Held = field(default_factory=dict)
     hostfiles: Mapping[str, Text] = field(default_factory=dict)
+
+
+class Host(NamedTuple):
+    """A host of a list or of a hostfile, with the processes that it takes."""
+
+    name: Text
+    slots: Count
 
 
 class Step(NamedTuple):
@@ -70,7 +84,10 @@ class Launch:
     all      processes of the whole job, as it says
     axes     parallel sizes by axis
     meets    the address at which ranks are to meet
-    inside   whether a shell on each node reads it
+    hosts    those that it names
+    slots    processes that they take, None if one does not say
+    by       what the script itself runs, with the variables that are known there
+    inside   how a shell on each node reads it: "raw" if this script expands nothing in it
     """
 
     command: Command
@@ -87,7 +104,10 @@ class Launch:
     rank: Count = None
     axes: Mapping[str, Number] = field(default_factory=dict)
     meets: Text | None = None
-    inside: bool = False
+    hosts: Sequence[Host] = ()
+    slots: Count = None
+    by: Command = NOTHING
+    inside: str = ""
 
     def step(self, *kinds: str) -> Step | None:
         """The last step of one of these kinds."""
@@ -102,6 +122,19 @@ class Launch:
         """The program that starts the ranks of a node; "" if there is none."""
         step = self.step("launcher")
         return step.row["program"] if step else ""
+
+    @property
+    def node(self) -> Count:
+        """The number of its node, or of its rank if nothing starts several."""
+        if self.launcher or self.step("server"):
+            return self.rank
+        return number(self.variable("RANK")) if self.variable("MASTER_ADDR") else None
+
+    @property
+    def meeting(self) -> str:
+        """The address and port at which it meets others, as far as they are known."""
+        port = self.options.get("master_port") or self.variable("MASTER_PORT") or ""
+        return f"{self.meets or self.variable('MASTER_ADDR') or ''}:{port}".strip(":")
 
     @property
     def by_srun(self) -> bool:
@@ -172,22 +205,41 @@ def steps_of(words: Sequence[Text]) -> list[Step]:
     return [Step(row, options_of(own, row.get("flags") or ()), own) for row, own in parts]
 
 
-def launches_of(script: Script, place: Place, outer: Sequence[Step] = ()) -> Iterator[Launch]:
+def hosts_in(text: Text, sign: str) -> list[Host]:
+    """The hosts of a text, between these signs: name, name:8, name slots=8."""
+    own = sign == "\n" and text.how != "beside"  # lines of this file
+    lines = [placed(one, text.line + own * at, one) for at, one in enumerate(text.split(sign))]
+    found = [(one, _HOST.match(one)) for one in lines]
+    return [
+        Host(placed(one[1], at), number(placed(one[2] or one[3] or "", at)))
+        for at, one in found
+        if one
+    ]
+
+
+def launches_of(
+    script: Script,
+    place: Place,
+    outer: Sequence[Step] = (),
+    by: Command | None = None,
+    inside: str = "",
+) -> Iterator[Launch]:
     """The launches of a script, and of the scripts in its words (bash -c '...')."""
     for command in script.commands:
         steps = steps_of(command.words)
         inner = _script_in(command.words, steps) if len(outer) < DEEPEST else None
         if inner is None:
             found = launch_of(command, [*outer, *steps], place)
-            yield replace(found, inside=bool(outer))
+            yield replace(found, by=by or command, inside=inside)
             continue
         around = [*outer, *(one for one in steps if one.row["kind"] != "script")]
-        held = {name: one for name, one in command.held.items() if name not in _OF_TASKS}
+        held = {name: one for name, one in command.held.items() if name not in OF_TASKS}
         asked = steps[0].options if steps[0].row["program"] == "srun" else {}
         known = {one: variable(held, name) for one, name in _ASKED.items()}
         held |= set_by_slurm({**{one: text for one, text in known.items() if text}, **asked})
         shell = Step({"program": "", "kind": "shell"}, {})
-        yield from launches_of(read_shell(inner, held, inner.line), place, [*around, shell])
+        read = read_shell(inner, held, inner.line)
+        yield from launches_of(read, place, [*around, shell], by or command, inner.how)
 
 
 _ASKED = {
@@ -227,9 +279,8 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
             parts["nodes"] = None
         elif kind in ("launcher", "server"):
             parts |= {"rank": asked["rank"], "waits": asked["nodes"], "all": asked["whole"]}
-            parts["processes"] = asked["each"]
-            if asked["nodes"] in (None, 1) and not (asked["nodes"] is None and step.given("nodes")):
-                parts["processes"] = asked["each"] or asked["whole"]
+            waits = asked["nodes"] or (None if step.given("nodes") else ONE)
+            parts["processes"] = asked["each"] or divided(asked["whole"], waits)
             parts["meets"] = step.given("meets")
         elif kind == "script":
             parts.setdefault("processes", ONE)
@@ -237,35 +288,45 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
     axes = {axis: size for axis, size in sizes if size}
     if any(one.row["kind"] == "server" for one in steps) and axes:
         parts["processes"] = placed(prod(axes.values()), next(iter(axes.values())))
+    hosts = [one for step in steps for one in _hosts(step, place)]
+    slots = [one.slots for one in hosts if one.slots]
+    if slots and len(slots) == len(hosts):
+        parts["slots"] = placed(sum(slots), hosts[0].name)
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
         shown = variable(command.held, name)
         if shown and _VISIBLE.fullmatch(shown) and shown not in ("all", "none", "void"):
             parts["gpus"] = placed(len(shown.split(",")), shown)
             break
-    return Launch(command, steps, place, options, axes=axes, **parts)
+    return Launch(command, steps, place, options, axes=axes, hosts=hosts, **parts)
+
+
+def _hosts(step: Step, place: Place) -> list[Host]:
+    """The hosts that a step names, itself or in a file; none if one is not in the text."""
+    named, file = step.given("hosts"), step.given("hostfile")
+    if named and not re.search(r"[$\[`]", named):
+        return hosts_in(named, ",")
+    listed = place.hostfiles.get(file) if file else None
+    if file and listed is None:
+        listed = placed(place.beside(file), file, how="beside")
+    return hosts_in(listed, "\n") if listed else []
 
 
 def _spread(step: Step, place: Place) -> tuple[Count, Count]:
     """(nodes on which a step starts its command, how often on each)."""
     each, whole, nodes = (number(step.given(name)) for name in ("each", "whole", "nodes"))
-    hosts, file = step.given("hosts"), step.given("hostfile")
-    if mapped := _PER_NODE.search(step.given("each") or ""):
+    hosts = _hosts(step, place)
+    if mapped := PER_NODE.search(step.given("each") or ""):
         each = placed(int(mapped[1]), 0)
-    if hosts and nodes is None:
-        names = {one.partition(":")[0] for one in hosts.split(",")}
-        known = not re.search(r"[$\[`]", hosts)
-        return (placed(len(names), hosts) if known else None), each
+    if nodes is None and (hosts or step.given("hosts") or step.given("hostfile")):
+        nodes = placed(len({one.name for one in hosts}), hosts[0].name) if hosts else None
+        return nodes, each or divided(whole, nodes)
     if step.row["program"] == "srun":
         of_job = place.nodes
         if nodes is None and of_job and whole and whole < of_job:
             of_job = placed(int(whole), whole)
         nodes = nodes or of_job
         return nodes, each or (divided(whole, nodes) if whole else place.tasks)
-    if file:
-        listed = place.hostfiles.get(file, "")
-        names = {one.split()[0] for one in listed.splitlines() if one.split()}
-        nodes = placed(len(names), file) if names else None
-    elif nodes is None:
+    if nodes is None:
         here = ONE if place.kind == "shell" else None
         nodes = divided(whole, each) or place.nodes or here
     return nodes, each or divided(whole, nodes)

@@ -8,20 +8,12 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.checks import LONG_S
 from unhang.jobs.lint.knowledge import Findings, row_of, said
 from unhang.jobs.lint.settings import IGNORED, LONGEST_LINE, runs_only_tests
 
 SHORT_S = 120
-_TIMEOUTS = (
-    (re.compile(r"timedelta\(\s{0,4}hours\s{0,4}=\s{0,4}(\d{1,6})(?:\s{0,4}\))?"), 3600),
-    (re.compile(r"timedelta\(\s{0,4}minutes\s{0,4}=\s{0,4}(\d{1,8})(?:\s{0,4}\))?"), 60),
-    (re.compile(r"timedelta\(\s{0,4}seconds\s{0,4}=\s{0,4}(\d{1,10})(?:\s{0,4}\))?"), 1),
-    (re.compile(r"--?ddp[_-]timeout[= ]{1,4}(\d{1,10})"), 1),
-    (re.compile(r"^\s{0,40}ddp_timeout:\s{0,8}(\d{1,10})"), 1),
-    (re.compile(r"--distributed-timeout-minutes[= ]{1,4}(\d{1,8})"), 60),
-    (re.compile(r"(?<![\w-])--?(?:dist[_-])?timeout[_-]minutes[= ]{1,4}(\d{1,8})"), 60),
-)
 _NO_PACKAGE = re.compile(r"linux-(?:image-|headers-)?generic-5\.5\b")
 _NCCL = re.compile(
     r"nvidia-nccl-cu(?P<major>\d{2})==(?P<version>\d{1,2}\.\d{1,3}\.\d{1,3})|\blibnccl2=(?P<deb>\d{1,2}\.\d{1,3}\.\d{1,3})"
@@ -67,9 +59,9 @@ def _limits(line: str, number: int) -> Findings:
 
 def limits_in(line: str) -> Iterator[tuple[str, int]]:
     """(text, seconds) of each time limit that a line sets."""
-    for pattern, unit_s in _TIMEOUTS:
-        if found := pattern.search(line):
-            yield found.group().strip(), int(found[1]) * unit_s
+    for row in table("time_limits").values():
+        if found := re.search(row["pattern"], line):
+            yield found.group().strip(), int(found[1]) * row["unit_s"]
 
 
 def versions_in(text: str) -> tuple[str | None, str | None]:

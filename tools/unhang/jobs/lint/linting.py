@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from unhang.core.errors import UserError
@@ -41,7 +41,7 @@ SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
 PIPED_WIDTH = 100  # as the tables of a run have it
 _SCRIPTS = re.compile(
-    r"\.(?:sh|bash|sbatch|slurm|ya?ml|service|conf|py|dockerfile|env|job)$|^\.?[^.]*$|^(?:docker|container)file"
+    r"\.(?:sh|bash|sbatch|slurm|ya?ml|service|conf|py|dockerfile|env|job|nomad|nomad\.hcl)$|^\.?[^.]*$|^(?:docker|container)file"
 )
 _HOST_NETWORK = re.compile(
     r"hostNetwork[\"']?:\s{1,8}[\"']?[Tt]rue|network_mode[\"']?:\s{1,8}[\"']?host|k8s\.v1\.cni\.cncf\.io"
@@ -51,6 +51,7 @@ _LANGUAGES = {
     "python": ("Python", "https://docs.python.org/3/reference/"),
     "kubernetes": ("YAML", "https://yaml.org/spec/1.2.2/"),
 }
+_UNREAD = {".nomad", ".hcl"}
 _LOGS = {".log", ".out", ".err"}
 
 
@@ -135,7 +136,16 @@ def _lint_file(
     if text is None:
         return {**answer, "note": "is binary or larger than 8 MiB", "findings": []}
     answer["kind"] = kind or kind_of(str(path), text)
-    found = [asdict(one) for one in lint_text(text, answer["kind"], context)]
+    if path.suffix.lower() in _UNREAD and kind is None:
+        return {**answer, "kind": "skipped", "note": "is HCL, such as Nomad's, which is not read",
+                "findings": []}  # fmt: skip
+
+    def beside(name: str) -> str:
+        there = path.parent / PurePath(name).name
+        return (read_script(there) or "") if there.is_file() and str(path) != STDIN else ""
+
+    here = replace(context, beside=beside)
+    found = [asdict(one) for one in lint_text(text, answer["kind"], here)]
     note = "has the name of a log but was read as a script; unhang diagnose reads logs"
     is_odd = not found and path.suffix.lower() in _LOGS
     return {**answer, "note": note if is_odd else None, "findings": found}
@@ -180,13 +190,14 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
         context.platform,
         RCCL.search(text) is not None,
         kind == "kubernetes" and not _HOST_NETWORK.search(text),
+        context.beside,
     )
     found = check_settings(find_settings(text, kind), here)
     found += [*check_lines(text), *check_fits(text), *check_parsed(text, kind)]
     if kind == "python":
         found += check_python(text)
     elif kind in ("shell", "slurm"):
-        batch = read_batch(text)
+        batch = read_batch(text, context.beside)
         found += [*check_launches(batch.launches), *check_directives(batch, text)]
     elif kind == "kubernetes":
         found += check_jobs(jobs_of(text))

@@ -8,6 +8,8 @@ from typing import Any
 from unhang.core.text import counted
 
 _NUMBER = re.compile(r"\d{1,5}")
+_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,3})?)\s?(?P<unit>[bkmgt]?)i?b?", re.IGNORECASE)
+_UNITS = "bkmgt"  # each 1024 of the one before
 
 
 class Placed:
@@ -44,6 +46,15 @@ def number(value: object) -> Number | None:
         found: Number = placed(int(value), value, how=value.how)
         return found
     return None
+
+
+def bytes_of(size: object, unit: str = "b") -> Number | None:
+    """A size in bytes; None for one that is not in the text, and for 0. unit: of a size without."""
+    found = _SIZE.fullmatch(size.strip()) if isinstance(size, Text) else None
+    if found is None:
+        return None
+    power = _UNITS.index(found["unit"].lower() or unit)
+    return placed(int(float(found["number"]) * (1 << 10 * power)), size) or None
 
 
 ONE: Number = placed(1, 0, how="default")

@@ -10,6 +10,7 @@ from ast import (
     Call,
     Constant,
     FormattedValue,
+    FunctionDef,
     JoinedStr,
     List,
     Module,
@@ -19,7 +20,7 @@ from ast import (
 from collections.abc import Iterator, Sequence
 
 from unhang.jobs.lint.knowledge import Findings, listed
-from unhang.jobs.lint.python_calls import Calls, calls_of, walk
+from unhang.jobs.lint.python_calls import Calls, Collective, calls_of, walk
 from unhang.jobs.lint.python_names import (
     Lines,
     Names,
@@ -36,6 +37,9 @@ from unhang.jobs.lint.python_names import (
 )
 
 _MAIN = "__main__"  # mark of a script
+_ONE_NODE = re.compile(
+    r"localhost|127\.0\.0\.1|\bspawn\b|(?i:single.?node|one node)|nnodes=1\b|cuda\.device_count"
+)
 _TESTED = re.compile(
     r"^(?:import|from) (?:pytest|unittest)\b|world_size\s{0,2}=\s{0,2}1\b", re.MULTILINE
 )
@@ -55,6 +59,8 @@ def check_devices(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findin
     ):
         shown = line_of(lines, taken)
         yield finding_at(lines, starts[0].lineno, "no_device", shown=shown, line=taken)
+    if (late := _late_choice(starts, nodes, calls)) is not None:
+        yield finding_at(lines, late[0].line, "late_device", text=late[0].text, line=late[1])
     taking = (one for one in of_kind(nodes, (Call, JoinedStr)))
     taken_by_global = (
         one.lineno
@@ -62,7 +68,25 @@ def check_devices(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findin
         if any(_is_global(index, nodes, calls.names) for index in _indexes(one))
     )
     if (line := min(taken_by_global, default=None)) is not None:
-        yield finding_at(lines, line, "global_device")
+        alone = _ONE_NODE.search(text)
+        yield finding_at(lines, line, "global_device_of_node" if alone else "global_device")
+
+
+def _late_choice(
+    starts: Sequence[Call], nodes: Nodes, calls: Calls
+) -> tuple[Collective, int] | None:
+    """The first collective of a block that starts NCCL, if the block chooses the GPU only after
+    it."""
+    for block in (getattr(one, "body", ()) for one in of_kind(nodes, (Module, FunctionDef))):
+        made = [one for part in walk(block) for one in calls_of(part)]
+        start = next((one for one in made if one in starts), None)
+        chosen = [one.lineno for one in made if last_name(one) == "set_device"]
+        if start is None or not chosen or keywords(start, "device_id"):
+            continue
+        first = next((one for one in calls.always(block) if one.line > start.lineno), None)
+        if first and first.line < min(chosen) and not first.inner:
+            return first, min(chosen)
+    return None
 
 
 def _start_job(starts: Sequence[Call], nodes: Nodes, text: str) -> bool:

@@ -48,7 +48,7 @@ from ast import (
     comprehension,
     stmt,
 )
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
@@ -195,13 +195,22 @@ def read_names(nodes: Nodes) -> Names:
 
 def _ranks(nodes: Nodes, names: Names) -> dict[str, str]:
     """Variables to which nothing but a rank, or a constant, is assigned."""
-    found: dict[str, str] = {}
+    return _holding(
+        nodes,
+        lambda one: None if isinstance(one, (Name, Attribute)) else rank_of(one, names),
+        (Constant, UnaryOp),
+    )
+
+
+def _holding(nodes: Nodes, read: Callable[[AST], Any], beside: Any) -> dict[str, Any]:
+    """Variables with what `read` finds in all that is assigned to them, except nodes `beside`."""
+    found: dict[str, Any] = {}
     mixed: set[str] = set()
     for name, value, first in _assignments(nodes):
-        of = None if first or isinstance(value, (Name, Attribute)) else rank_of(value, names)
+        of = None if first else read(value)
         if of is not None and found.setdefault(name, of) == of:
             continue
-        if not isinstance(value, (Constant, UnaryOp)):
+        if not isinstance(value, beside):
             mixed.add(name)
     return {name: of for name, of in found.items() if name not in mixed}
 
@@ -308,19 +317,10 @@ def kind_of_variable(node: AST, names: Names) -> str:
 def _flags(nodes: Nodes, names: Names) -> dict[str, Share]:
     """Variables that hold a condition over ranks wherever something else than a constant is
     assigned to them."""
-    found: dict[str, Share] = {}
-    mixed: set[str] = set()
-    for name, value, first in _assignments(nodes):
-        share = (
-            None
-            if first or not isinstance(value, (Compare, BoolOp, UnaryOp, Call, Attribute))
-            else share_of(value, names)
-        )
-        if share is not None and found.setdefault(name, share) == share:
-            continue
-        if not isinstance(value, Constant):
-            mixed.add(name)
-    return {name: share for name, share in found.items() if name not in mixed}
+    kinds = (Compare, BoolOp, UnaryOp, Call, Attribute)
+    return _holding(
+        nodes, lambda one: share_of(one, names) if isinstance(one, kinds) else None, Constant
+    )
 
 
 def share_of(test: AST, names: Names, depth: int = 0) -> Share | None:

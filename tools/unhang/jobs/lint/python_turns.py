@@ -22,6 +22,7 @@ from ast import (
     Slice,
     Subscript,
     UnaryOp,
+    While,
     expr,
 )
 from collections.abc import Mapping
@@ -55,10 +56,13 @@ def check_turns(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findings
         for one in node.targets
         if dotted(one)
     }
-    loops = list(of_kind(nodes, (For, AsyncFor)))
+    loops = list(of_kind(nodes, (For, AsyncFor, While)))
     for loop in loops[:MOST_PLACES]:
         made = [one for one in calls.inside(loop.body) if not one.only_if]
         if not made:
+            continue
+        yield from _decided(loop, calls, lines)
+        if isinstance(loop, While):
             continue
         if (
             not any(word in text for word in listed("even shares"))
@@ -66,7 +70,6 @@ def check_turns(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findings
         ):
             yield _uneven(loop, at, made[0], lines)
         yield from _set_order(loop, held, made[0], lines)
-        yield from _decided(loop, calls, lines)
 
 
 def _uneven(loop: For | AsyncFor, at: int, first: Collective, lines: Lines) -> Finding:
@@ -136,10 +139,20 @@ def _set_order(
         yield finding_at(lines, loop.lineno, "set_order", text=first.text, line=first.line)
 
 
-def _decided(loop: For | AsyncFor, calls: Calls, lines: Lines) -> Findings:
+def _decided(loop: For | AsyncFor | While, calls: Calls, lines: Lines) -> Findings:
     """A branch on a rank's own loss or clock that leaves the turn, or that holds a collective."""
+    shared = set[str]()  # what a collective of this turn has made the same on all ranks
     for node in walk(loop.body):
-        if not isinstance(node, If):
+        shared |= {
+            one.id
+            for call in calls_of(node)
+            if any(one.kind in listed("collectives") for one in calls.of_call(call))
+            for part in call.args
+            for one in ast.walk(part)
+            if isinstance(one, Name)
+        }
+        names = {one.id for one in ast.walk(getattr(node, "test", node)) if isinstance(one, Name)}
+        if not isinstance(node, If) or names & shared:
             continue
         leaves = bool(node.body) and isinstance(node.body[-1], (Continue, Break))
         by = _own(node.test) or (_own_batch(node.test) if leaves else None)
@@ -152,8 +165,12 @@ def _decided(loop: For | AsyncFor, calls: Calls, lines: Lines) -> Findings:
         if (inside and not node.orelse) or (leaves and after and not inside):
             first = (inside or after)[0]
             values = {"by": by, "text": first.text, "line": first.line}
-            yield finding_at(lines, node.lineno, "decided", **values)
+            key = "leaves_alone" if leaves and by in _GRAVE else "decided"
+            yield finding_at(lines, node.lineno, key, **values)
             return
+
+
+_GRAVE = ("its own loss", "its own numbers")
 
 
 def _own(test: expr) -> str | None:

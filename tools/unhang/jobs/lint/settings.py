@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.placed import Text, placed
 from unhang.jobs.lint.shell import read_shell
 from unhang.jobs.lint.yaml_nodes import Map, parts_of, values_of
@@ -31,7 +32,6 @@ _PYTHON_PAIR = re.compile(
 )
 _PAIR = re.compile(r"(?P<name>\w{3,100})=(?P<value>[^\n]{0,400})")
 _USED = re.compile(r"\$\{?(\w{3,100})")
-_EXPORTED = re.compile(r"(?<!\w)export(?:\s{1,8}-\w)?\s{1,8}(?P<names>[\w ]{1,400})(?![\w=])")
 _TEST_OF_NCCL = re.compile(
     r"\b(?:all_?reduce|all_?gather|all_?to_?all|reduce_scatter|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf"
 )
@@ -43,7 +43,6 @@ _DIRECTIVES = re.compile(r"^#(SBATCH|PBS|BSUB)\b", re.MULTILINE)
 _OF_IMAGE = re.compile(r"^[ \t]*(?P<word>ENV|RUN)[ \t]+(?P<rest>.*)", re.MULTILINE)
 _ENV_OLD = re.compile(r"([A-Za-z_]\w*)[ \t]+([^=\s]\S*)$")
 DEEPEST = 3  # scripts in scripts
-_EXPORTS_ALL = re.compile(r"^[ \t]{0,40}set (?:-\w{0,4}a\w{0,4}|-o allexport)\b", re.MULTILINE)
 IGNORED = re.compile(r"#\s{0,4}unhang:\s{0,4}ignore\b")
 
 
@@ -66,30 +65,15 @@ class Setting:
 
 def kind_of(name: str, text: str) -> str:
     """The kind of a file, by its name and its first lines."""
-    path = PurePath(name)
-    base, suffix = path.name.lower(), path.suffix.lower()
-    head = text[:4000]
-    if (
-        base.startswith(("dockerfile", "containerfile"))
-        or suffix == ".dockerfile"
-        or re.search(r"(?m)^FROM\s+\S+", head)
-    ):
-        return "docker"
-    if suffix in (".yaml", ".yml"):
-        return "kubernetes"
-    if base.endswith("nccl.conf") or base == ".nccl.conf":
-        return "nccl_conf"
-    if suffix in (".service", ".socket", ".slice") or re.search(
-        r"(?m)^\[(?:Service|Unit|Manager)\]\s*$", head
-    ):
-        return "systemd"
-    if suffix == ".py" or re.search(r"^#!.*python", head):
-        return "python"
-    if re.search(r"(?m)^#SBATCH\b", text[:20000]) or suffix in (".sbatch", ".slurm"):
-        return "slurm"
-    if re.search(r"(?m)^(?:apiVersion|kind|services):\s", head):
-        return "kubernetes"
-    return "shell"
+    base = PurePath(name).name.lower()
+    return next(
+        (
+            row["kind"]
+            for row in table("file_kinds").values()
+            if re.search(row["name"], base) or re.search(row["text"], text)
+        ),
+        "shell",
+    )
 
 
 def find_settings(text: str, kind: str) -> list[Setting]:
@@ -144,14 +128,13 @@ def _script(text: str, first: int = 1, depth: int = 0) -> Iterator[Setting]:
     """Those of a script, and of the scripts and lists of options in its words."""
     script = read_shell(_DIRECTIVES.sub(r"\1", text), {}, first)
     runs = depth == 0 and (text.startswith("#!") or "#SBATCH" in text)
-    alone = runs and not _EXPORTS_ALL.search(text)
-    exported = {name for one in _EXPORTED.finditer(text) for name in one["names"].split()}
+    exported = script.exported
     used = {*_USED.findall(text)} - exported
     inner = [*script.written.values()]
     for name, value, how in script.assigned:
         plain = how not in _SEEN_BY_OTHERS
         own = plain and name in used
-        local = alone and plain and name not in used | exported
+        local = runs and plain and name not in used | exported
         inner.append(placed(value.strip("\"'"), value))
         if wanted(name) and how == "unset_command":
             yield Setting(name, None, value.line, unset=True)

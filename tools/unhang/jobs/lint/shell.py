@@ -3,11 +3,12 @@ that are known where it is run. Text in, values out."""
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
-from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 import tree_sitter_bash
@@ -18,13 +19,30 @@ from unhang.jobs.lint.placed import Text, placed
 LARGEST = 384 * 1024
 MOST_COMMANDS = 4000
 LONGEST_WORD = 20_000
+MOST_NAMES = 16  # that change in a loop
 Held = Mapping[str, list[Text]]
 """Variables with a known value, an array with its words."""
+Loop = Mapping[str, Sequence[object]]
 _SHELL = Language(tree_sitter_bash.language())
 _OF_SOME = ("if_statement", "case_statement", "while_statement", "for_statement")
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion")
-_EXPANSION = re.compile(r"\$\{?(?P<name>\w+)(?P<all>\[[@*]\])?(?::?-(?P<default>[^}$]*))?\}?")
-_FACTOR = re.compile(r"\s*\$?\{?(\w+)\}?\s*")
+_LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
+_EXPANSION = re.compile(
+    r"\$\{?(?P<sign>[!#]?)(?P<name>\w+)(?:\[(?P<index>[@*]|\d{1,4})\])?(?::?-(?P<default>[^}$]*))?\}?"
+)
+_SEQUENCE = re.compile(r"(?:\$\(seq |\{)(\d{1,4})(?: |\.\.)(\d{1,4})[)}]")
+_EXPORTS_ALL = re.compile(r"set (?:-\w{0,4}a\w{0,4}|-o allexport)")
+_CHANGED = re.compile(r"(?<![\w-])(\w+)(?:\+\+|\+?=(?!=))")
+_NEXT = re.compile(r"(?<![\w-])(\w+)(?:\+\+|\+=|=\$\(\(\s?\$?(?:\1)\b)")
+_LINES = re.compile(r"\bwc -l\s*<?\s*([\w./-]*)")
+_OPERATORS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.floordiv,
+    "%": operator.mod,
+}
+_LONGEST_SUM = 200
 # some nodes leave here
 _LEAVES = re.compile(r"(?:RANK|NODEID|PROCID|INDEX|HOSTNAME)\b.*\b(?:exit|return)\b", re.DOTALL)
 
@@ -32,7 +50,9 @@ _LEAVES = re.compile(r"(?:RANK|NODEID|PROCID|INDEX|HOSTNAME)\b.*\b(?:exit|return
 class Command(NamedTuple):
     """words: without assignments; a variable with an unknown value stays as `$NAME`. raw: values
     as they are written. of_some: whether a condition or a function decides who runs it. together:
-    whether the script goes on without waiting."""
+    whether the script goes on without waiting. exported: the variables that programs inherit. loop:
+    what changes in each turn of the loop around it, with its values, none if these are unknown; no
+    loop if a condition inside of it decides."""
 
     line: int
     shown: str
@@ -42,6 +62,8 @@ class Command(NamedTuple):
     of_some: bool = False
     together: bool = False
     writes: bool = False
+    exported: Mapping[str, Text] = MappingProxyType({})
+    loop: Loop = MappingProxyType({})
 
 
 class Script(NamedTuple):
@@ -51,6 +73,7 @@ class Script(NamedTuple):
     commands: list[Command]
     written: Mapping[str, Text]
     assigned: list[tuple[str, Text, str]]
+    exported: Set[str] = frozenset()
 
 
 @lru_cache(maxsize=4)
@@ -64,7 +87,7 @@ def read_shell(text: str, given: Held, first: int = 1) -> Script:
     source = text.encode("utf-8", "replace")
     reading = _Reading(source if len(source) <= LARGEST else b"", first, given)
     commands = [*islice(reading.commands(), MOST_COMMANDS)]
-    return Script(commands, reading.written, reading.assigned)
+    return Script(commands, reading.written, reading.assigned, reading.exported.keys())
 
 
 def _raw(node: Node) -> str:
@@ -76,32 +99,67 @@ class _Reading:
         self.tree, self.first = _parsed(source), first
         self.held: dict[str, list[Text]] = {**held}
         self.raw: dict[str, Text] = {}
+        self.exported: dict[str, Text] = {}
+        self.exports_all = False
         self.written: dict[str, Text] = {}
         self.assigned: list[tuple[str, Text, str]] = []
 
     def commands(self) -> Iterator[Command]:
-        waiting = [(self.tree.root_node, False)]
+        waiting: list[tuple[Node, bool, dict[str, Sequence[object]]]] = [
+            (self.tree.root_node, False, {})
+        ]
         narrowed = False
         while waiting:
-            node, of_some = waiting.pop()
+            node, of_some, loop = waiting.pop()
             kind, children = node.type, node.named_children
-            of_some |= narrowed or kind in (*_OF_SOME, "function_definition")
+            of_some |= narrowed or kind in (*_LOOPS, *_OF_SOME)
             if kind == "variable_assignment":
-                self._assign(node, of_some)
+                self._assign(node, of_some, loop)
             elif kind == "variable_name" and node.parent and node.parent.type == "unset_command":
                 self.assigned.append((_raw(node), self._placed("", node), "unset_command"))
+                for held in (self.held, self.raw, self.exported):
+                    held.pop(_raw(node), None)
+            elif kind == "variable_name":
+                name = _raw(node)
+                self.exported[name] = self.raw.get(name) or self._placed("", node)
             elif kind == "command":
-                yield self._command(node, of_some)
+                yield self._command(node, of_some, loop)
             elif kind == "redirected_statement":
                 self._write(node)
-                waiting += [(one, of_some) for one in children[:1]]
+                waiting += [(one, of_some, loop) for one in children[:1]]
             else:
-                if kind == "for_statement" and children:
-                    self.held.pop(_raw(children[0]), None)
                 tested = kind == "list" and children and children[0].type == "test_command"
                 if kind in ("if_statement", "list") and _LEAVES.search(_raw(node)):
                     narrowed = True
-                waiting += [(one, of_some or bool(tested)) for one in reversed(children)]
+                if kind in _LOOPS:
+                    # the text of a loop has that of the loops in it
+                    text = "" if loop else _raw(node)[:LONGEST_WORD]
+                    counted = dict.fromkeys(_NEXT.findall(text), ())
+                    loop = {**loop, **counted, **self._turns(node)}
+                    for one in (*loop, *_CHANGED.findall(text)):
+                        self.held.pop(one, None)
+                elif tested or kind in _OF_SOME:
+                    loop = {}
+                skipped = kind == "c_style_for_statement"
+                waiting += [
+                    (one, of_some or bool(tested), loop) for one in reversed(children[skipped:])
+                ]
+
+    def _turns(self, loop: Node) -> dict[str, Sequence[object]]:
+        """The variables of a loop with their values, none if these are unknown."""
+        first, *others = [*loop.named_children, loop]
+        if loop.type == "while_statement":
+            names = [_raw(one) for one in first.named_children[1:]]
+            return dict.fromkeys(filter(str.isidentifier, names), ())
+        if loop.type == "for_statement":
+            words = [word for one in others[:-2] for word in self._words(one)]
+            if ends := _SEQUENCE.fullmatch(" ".join(words)):
+                return {_raw(first): range(int(ends[1]), int(ends[2]) + 1)}
+            return {_raw(first): words if _is_known(words) else ()}
+        name, *bounds = [*first.named_children, *others[0].named_children[1:]]
+        ends_at = [one for one in map(self._number, bounds) if one is not None]
+        is_known = len(ends_at) == len(bounds) == 2 and "=" not in _raw(others[0])
+        return {_raw(name): range(*ends_at) if is_known else ()}
 
     def _write(self, node: Node) -> None:
         """A file that a here document fills."""
@@ -111,24 +169,33 @@ class _Reading:
         for body in (one for one in inner if one.type == "heredoc_body"):
             self.written |= {self._text(one): self._placed(_raw(body), body) for one in names}
 
-    def _assign(self, node: Node, of_some: bool = False) -> None:
+    def _assign(self, node: Node, of_some: bool, loop: dict[str, Sequence[object]]) -> None:
         name, value = _raw(node.named_children[0]), node.child_by_field_name("value")
+        around = node.parent.type if node.parent else ""
         parts = value.named_children if value and value.type == "array" else [value]
         words = [word for one in parts if one for word in self._words(one, split=False)]
         raw = _raw(value) if value else ""
         shown = placed(raw, self._line(node), f"{name}={raw}")
-        self.assigned.append((name, shown, node.parent.type if node.parent else ""))
+        self.assigned.append((name, shown, around))
+        if around != "variable_assignment" and (self.exports_all or around in _EXPORTING):
+            self.exported[name] = shown
+        if varies(raw, [*loop, name] if loop else ()):
+            loop[name] = ()
         if of_some or sum(map(len, words)) > LONGEST_WORD:
             self.held.pop(name, None)
         else:
             self.held[name], self.raw[name] = words, shown
 
-    def _command(self, node: Node, of_some: bool) -> Command:
-        before, words = (self.held, self.raw), []
-        self.held, self.raw = dict(self.held), dict(self.raw)
+    def _command(self, node: Node, of_some: bool, loop: dict[str, Sequence[object]]) -> Command:
+        before, words = (self.held, self.raw, self.exported), []
+        self.held, self.raw, self.exported = (
+            dict(self.held),
+            dict(self.raw),
+            dict(self.exported),
+        )
         for one in node.named_children:
             if one.type == "variable_assignment":
-                self._assign(one)
+                self._assign(one, False, {})
             elif "redirect" not in one.type:
                 words += self._words(one)
         around = node.parent
@@ -136,27 +203,36 @@ class _Reading:
         whole = around if around and writes else node
         together = whole.next_sibling is not None and whole.next_sibling.type == "&"
         text = " ".join(_raw(node).replace("\\\n", " ").split())
-        held, raw = self.held, self.raw
-        self.held, self.raw = before
+        held, raw, exported = self.held, self.raw, self.exported
+        self.held, self.raw, self.exported = before
+        self.exports_all |= _EXPORTS_ALL.fullmatch(text) is not None
         writes = writes and not _raw(whole).endswith(("&1", "&2"))
-        return Command(self._line(node), text, words, held, raw, of_some, together, writes)
+        shared = (of_some, together, writes, exported, loop)
+        return Command(self._line(node), text, words, held, raw, *shared)
 
     def _words(self, node: Node, *, split: bool = True) -> list[Text]:
         """A word; several for an array, and for a variable without quotes."""
         alone = node.type in ("command_name", "string") and len(node.named_children) == 1
         found = _EXPANSION.fullmatch(_raw(node.named_children[0] if alone else node))
         held = self.held.get(found["name"]) if found else None
-        if held and found and found["all"]:
+        if held and found and found["index"] in ("@", "*") and not found["sign"]:
             return held
+        if held and found and found["index"] and found["sign"] == "!" and _is_known(held):
+            return [placed(str(one), held[0]) for one in range(len(held))]
         if held and split and node.type != "string":
             return [placed(part, one) for one in held for part in one.split()]
-        return [self._placed(self._text(node), node)]
+        text = self._placed(self._text(node), node)
+        if node.type == "raw_string" and " " in text:
+            text.how = "raw"
+        return [text]
 
     def _text(self, node: Node) -> str:
         raw, parts = _raw(node), []
         if node.type in _EXPANSIONS:
-            return self._value(node.type, raw)
-        if node.type in ("raw_string", "command_substitution"):
+            return self._value(node)
+        if node.type == "command_substitution":
+            return self._counted(raw) or raw
+        if node.type == "raw_string":
             return raw.strip("'")
         source, quoted = node.text or b"", node.type == "string"
         at, end = int(quoted), len(source) - quoted
@@ -167,17 +243,48 @@ class _Reading:
         rest = source[at:end].decode("utf-8", "replace")
         return "".join([*parts, re.sub(r"\\(\n|.)", lambda one: one[1].strip("\n") or " ", rest)])
 
-    def _value(self, kind: str, raw: str) -> str:
-        if kind == "arithmetic_expansion":
-            factors = [_FACTOR.fullmatch(one) for one in raw.strip("$()[]").split("*")]
-            numbers = [self._held(one[1]) or one[1] if one else "" for one in factors]
-            known = all(one.isdecimal() and len(one) < 6 for one in numbers)
-            return str(prod(map(int, numbers))) if known else raw
+    def _counted(self, raw: str) -> str:
+        """The lines that `wc -l` counts; "" if they are not known."""
+        found = _LINES.search(raw)
+        if found and "scontrol show hostname" in raw:
+            return self._held("SLURM_NNODES")
+        written = self.written.get(found[1], "") if found else ""
+        return str(len([*filter(str.strip, written.splitlines())])) if written else ""
+
+    def _value(self, node: Node) -> str:
+        raw = _raw(node)
+        if node.type == "arithmetic_expansion":
+            computed = self._number(node)
+            return raw if computed is None else str(computed)
         found = _EXPANSION.fullmatch(raw)
         if found is None:
             return raw
-        default = found["default"] if found["name"].startswith("SLURM_") else None
-        return self._held(found["name"]) or default or raw
+        name, index, held = found["name"], found["index"], self.held.get(found["name"])
+        if found["sign"]:
+            known = held and index and found["sign"] == "#" and _is_known(held)
+            return str(len(held or ())) if known else raw
+        if index and index.isdecimal():
+            known = held and int(index) < len(held) and _is_known(held)
+            return held[int(index)] if held and known else raw
+        default = found["default"] if name.startswith("SLURM_") else None
+        return self._held(name) or default or raw
+
+    def _number(self, node: Node) -> int | None:
+        """The value of a part of an arithmetic expression; None if it is not known."""
+        raw, children = _raw(node), node.named_children
+        if len(raw) > _LONGEST_SUM:
+            return None
+        if node.type == "binary_expression" and len(children) == 2:
+            left, right = map(self._number, children)
+            sign = _raw(node.children[1])
+            is_known = None not in (left, right) and sign in _OPERATORS
+            if not is_known or (right == 0 and sign in "/%"):
+                return None
+            return int(_OPERATORS[sign](left, right))
+        if len(children) == 1:
+            return self._number(children[0])
+        text = self._held(raw) or raw
+        return int(text) if text.isdecimal() and len(text) < 6 else None
 
     def _held(self, name: str) -> str:
         return " ".join(self.held.get(name, ()))[:LONGEST_WORD]
@@ -188,6 +295,20 @@ class _Reading:
 
     def _line(self, node: Node) -> int:
         return node.start_point[0] + self.first
+
+
+_EXPORTING = ("declaration_command", "command")
+
+
+def _is_known(words: list[Text]) -> bool:
+    """Whether these are all words of an array: an unknown one may be several."""
+    return not any("$" in one or "`" in one or "*" in one for one in words)
+
+
+def varies(text: str, names: Iterable[str]) -> bool:
+    """Whether a text names one of these variables, of the first of them."""
+    few = islice(names, MOST_NAMES)
+    return any(re.search(rf"\$\{{?{one}\b|[(\[][^)\]]{{0,80}}\b{one}\b", text) for one in few)
 
 
 def variable(held: Held, name: str) -> Text | None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from unhang.core.catalogue.own_tables import table
-from unhang.jobs.lint.launch import Launch, Place, Step, launch_of, launches_of
-from unhang.jobs.lint.placed import Count, Text, number, placed
+from unhang.jobs.lint.launch import Launch, Place, Step, launch_of, launches_of, times
+from unhang.jobs.lint.placed import ONE, Count, Text, bytes_of, number, placed
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell
 from unhang.jobs.lint.yaml_nodes import Map, inside, items, parts_of, values_of
 
@@ -24,8 +24,6 @@ _GPU = re.compile(r"(?:\.(?:com|ai)/|^)gpu$")
 _RDMA = re.compile(
     r"(?:rdma/|nvidia\.com/(?:hostdev|sriov|rdma))[^:]*: *[1-9]|path: /dev/infiniband"
 )
-_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,3})?)\s?(?P<unit>[bkmgt]?)i?b?", re.IGNORECASE)
-_POWERS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OF_POD = re.compile(r"\$\((\w{1,80})\)")
 _MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")  # operators set what torchrun reads
 _IDS = re.compile(r"\d{1,3}(?:,\d{1,3}){0,63}")
@@ -114,7 +112,7 @@ def _service(fields: Map) -> Role:
     given, size = fields.get("shm_size"), None
     mounted = any(_SHARED in one for one in parts_of(Text, fields))
     if not (fields.keys() & {"ipc", "extends"} or mounted):
-        size = _bytes(given) if given else placed(DEFAULT_SHARED, 0, how="default")
+        size = bytes_of(given) if given else placed(DEFAULT_SHARED, 0, how="default")
     gpus = _gpus_of_service(fields)
     role = replace(_container(fields), gpus=gpus, shared=size)
     place = Place("compose", on_each=True, gpus=gpus or None, row="pods", held=role.held)
@@ -151,6 +149,7 @@ def _pods(fields: Map, text: str) -> Job:
         placed(nodes, at) if is_known else None,
         total=placed(total, at) if is_known and total else None,
         on_each=True,
+        slots=_slots(fields) if kind == "MPIJob" else None,
         row=row,
         meets=_MEETS.search(text) is not None,
     )
@@ -163,6 +162,13 @@ def _pods(fields: Map, text: str) -> Job:
             launches.append(replace(made, all=number(asked)))
         roles.append(replace(_container(fields), launches=launches))
     return Job(kind, fields, roles)
+
+
+def _slots(job: Map) -> Count:
+    """Processes that the workers of an MPIJob take."""
+    workers = number(inside(job, "spec", "mpiReplicaSpecs", "Worker", "replicas"))
+    each = number(inside(job, "spec", "slotsPerWorker")) or ONE
+    return times(workers, each)
 
 
 def _role(role: Role, own: Map, place: Place, each: Count) -> Role:
@@ -210,11 +216,12 @@ def _containers(holder: Map, pods: int | None, version: str) -> Iterator[tuple[R
     shown = [" ".join(one.shown.replace('"', "").split()) for one in everything]
     has_shared = version.startswith("ray.io/") or any(_SHARED in one for one in everything)
     has_shared = has_shared or "hostIPC: true" in shown
-    sizes = [_bytes(one) for one in everything if one.shown.startswith("sizeLimit")]
+    sizes = [bytes_of(one) for one in everything if one.shown.startswith("sizeLimit")]
     limit = next(filter(None, sizes), None) if "medium: Memory" in shown else None
     rdma = [one for one, text in zip(everything, shown, strict=True) if _RDMA.match(text)]
     lock = "IPC_LOCK" in everything or "privileged: true" in shown
-    for own in items(holder.get("containers")) if "containers" in holder else [holder]:
+    listed = items(holder.get("containers")) if "containers" in holder else [holder]
+    for own in (one for one in listed if isinstance(one, Map)):
         resources = inside(own, "resources") or inside(own, "resourcesPerNode")
         asked = [one for part in parts_of(Map, resources) for one in part.items()]
         gpus = (number(one) for name, one in asked if _GPU.search(name))
@@ -223,7 +230,7 @@ def _containers(holder: Map, pods: int | None, version: str) -> Iterator[tuple[R
             pods=pods,
             gpus=next(filter(None, gpus), None),
             shared=limit if has_shared else placed(DEFAULT_SHARED, 0, how="default"),
-            memory=_bytes(inside(resources, "limits", "memory")),
+            memory=bytes_of(inside(resources, "limits", "memory")),
             devices=next(iter(rdma), None),
             may_lock=lock,
         )
@@ -233,14 +240,6 @@ def _containers(holder: Map, pods: int | None, version: str) -> Iterator[tuple[R
 def _container(fields: Map) -> Role:
     is_whole = not fields.keys() & {"envFrom", "env_file", "extends"}
     return Role(fields.line, fields.text, variables_of(fields), is_whole)
-
-
-def _bytes(size: object) -> Count:
-    """A size in bytes; None for one that is not in the text."""
-    found = _SIZE.fullmatch(size.strip()) if isinstance(size, Text) else None
-    if found is None:
-        return None
-    return placed(int(float(found["number"]) * (1 << _POWERS[found["unit"].lower()])), size)
 
 
 def variables_of(fields: Map) -> dict[str, Text | None]:

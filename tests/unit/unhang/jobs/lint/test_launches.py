@@ -223,25 +223,6 @@ def test_nodes_of_mpirun_are_counted(options, is_found):
     assert found(text, "shell") == ({(1, "master-is-loopback")} if is_found else set())
 
 
-def test_gpus_that_the_variable_shows_are_counted():
-    assert found(
-        "export CUDA_VISIBLE_DEVICES=0,1\ntorchrun --nproc_per_node=4 a.py\n", "shell"
-    ) == {(2, "gpus-fewer-than-processes")}
-    assert found(
-        "CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 4 a.py\n", "shell"
-    ) == {(1, "gpus-fewer-than-processes")}
-    assert (
-        found("CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node=4 a.py\n", "shell") == set()
-    )
-    assert (
-        found("CUDA_VISIBLE_DEVICES=0 python b.py\ntorchrun --nproc_per_node=4 a.py\n", "shell")
-        == set()
-    )
-    assert found("#SBATCH --gres=gpu:a100:2\nsrun torchrun --nproc_per_node=4 a.py\n") == {
-        (2, "gpus-fewer-than-processes")
-    }
-
-
 def test_several_agents_of_one_script_are_on_one_machine():
     agent = "torchrun --nnodes=2 --node_rank={} --master_addr=127.0.0.1 a.py"
     assert found(f"{agent.format(0)}\n", "shell") == {(1, "master-is-loopback")}
@@ -369,9 +350,3 @@ def test_several_nodes_without_an_address_meet_at_the_loopback(launch):
 )
 def test_address_that_is_given_or_may_be_in_a_variable_is_silent(launch):
     assert found(f"{BATCH}{launch}\n") == set()
-
-
-def test_agents_without_address_on_one_machine_meet_there():
-    agent = "torchrun --nnodes=2 --node_rank={} a.py"
-    assert found(f"{agent.format('$1')}\n", "shell") == {(1, "master-is-loopback")}
-    assert found(f"{agent.format(0)} &\n{agent.format(1)}\n", "shell") == set()
