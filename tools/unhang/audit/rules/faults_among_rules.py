@@ -165,7 +165,7 @@ def _first_finding(rule: Rule, votes: tuple[list[Any], ...], view: CatalogueView
             for one in compare_all(rule, node_world(node, view)):
                 ballot = ballots.setdefault(one.entry, Ballot("gpu", one.item))
                 add_votes(ballot, [node.host], one)
-        judged = [judge_group(rule, ballot, {}, view) for ballot in ballots.values()]
+        judged = [one for ballot in ballots.values() for one in judge_group(rule, ballot, {}, view)]
         failed = [one for one in judged if one.verdict == "fail"]
         if failed:
             return failed[0]

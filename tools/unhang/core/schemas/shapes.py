@@ -33,7 +33,8 @@ class Shape:
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
-    not_compared: object = None  # why its number is no larger or smaller than that of its like
+    not_compared: object = None  # why one node may have it otherwise than its like
+    costs: str | None = None  # what a node pays that has it otherwise, as `costs` of a rule
 
     @functools.cached_property
     def is_scalar(self) -> bool:
@@ -110,6 +111,10 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     role = place.get("x-kind")
     counter = role == "counter"
     sample = counter or role == "sample"
+    marks: dict[str, Any] = {
+        "not_compared": place.get("x-not-compared"),
+        "costs": place.get("x-costs"),
+    }
     if "object" in names:
         if place.get("properties"):
             return Shape(
@@ -122,11 +127,13 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
             item=_shape(inside, definitions) if isinstance(inside, dict) else ANY,
             sample=sample,
             counter=counter,
+            **marks,
         )
     if "array" in names:
         return Shape(
-            "list", item=_shape(place.get("items", {}), definitions), sample=sample, counter=counter
-        )
+            "list", item=_shape(place.get("items", {}), definitions), sample=sample,
+            counter=counter, **marks,
+        )  # fmt: skip
     values = tuple(value for value in place.get("enum", ()) if value is not None)
     if values:
         kind = "text" if isinstance(values[0], str) else "number"
@@ -139,7 +146,7 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
         sample=sample,
         counter=counter,
         identity=role == "identity",
-        not_compared=place.get("x-not-compared"),
+        **marks,
     )
 
 
