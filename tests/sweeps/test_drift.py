@@ -8,7 +8,6 @@ import fnmatch
 import pytest
 import yaml
 from changed_nodes import PLATFORMS, catalogue, changed, found_in_group
-from healthy_slurm import NO_SLURM
 
 from unhang.core.schemas.shapes import read_schema
 
@@ -87,6 +86,7 @@ def test_reason_speaks_of_a_fact_that_is_there(pattern):
 DRIFTS = yaml.safe_load("""
 group-selinux-differs: {facts: {node.selinux.mode: enforcing}}
 group-rdma-names-differ: {facts: {'network.rdma[7].name': mlx5_9}}
+unlike-the-others-of-its-group: {facts: {'network.interfaces[1].mtu': 9000}}
 group-settings-differ: {settings: {NCCL_IB_TC: '106'}}
 """)
 """What drifted in silence before: MTU, IOMMU, command line, NVreg, limits, NUMA, names of cards,
@@ -94,7 +94,10 @@ settings."""
 
 
 SETTINGS = yaml.safe_load("""
-- {facts: {'network.interfaces[1].mtu': 9000}}
+- {facts: {node.slurm.slurmd: false}}
+- {facts: {'gpus.devices[4].numa_node': 0}}
+- {facts: {'interconnect.pairs[0].topology': system}}
+- {facts: {'node.name_service.servers': [10.9.9.9]}}
 - {facts: {'interconnect.iommu.mode': translated}}
 - {facts: {kernel.cmdline: ro quiet}}
 - {facts: {network.peermem.loaded: false}}
@@ -126,11 +129,3 @@ def test_drift_of_one_node_is_found_and_equal_nodes_are_silent(rule, change):
     shown = found_in_group([healthy, healthy, changed(healthy, change)])
     assert rule in shown
     assert found_in_group([healthy, healthy, healthy]) == {}
-
-
-def test_a_node_without_slurmd_is_one_finding():
-    healthy = PLATFORMS["h100_infiniband"]()
-    without = changed(healthy, {"facts": {"node.slurm": NO_SLURM}})
-    shown = found_in_group([healthy, healthy, without])
-    assert [rule for rule in shown if "slurm" in rule] == []
-    assert "unlike-the-others-of-its-group" in shown

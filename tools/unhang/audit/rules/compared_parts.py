@@ -25,7 +25,6 @@ from unhang.core.schemas.shapes import Shape
 MOST_NAMES = 16
 MOST_DIFFERENCES = 8  # findings of one comparison
 GONE, THERE = "not there", "there"  # a thing of which all nodes should have one
-NEAR = 0.02  # settings that are numbers are equal so near to each other
 Rows = Sequence[tuple[Any, list[str]]]  # (value, hosts)
 Values = dict[str, str]  # by name
 
@@ -39,8 +38,6 @@ def compared(rows: Rows, part: Mapping[str, Any], tables: Mapping[str, Any]) -> 
     own = [_by_name(value) for value, _ in rows]
     if part["together"] and row.get("slot"):
         own = [{f"{_thing(name)}:": THERE for name in one} | one for one in own]
-    elif row.get("slot") and is_quiet(row):
-        own = _of_one_size(own, rows)
     usual: Values = {}
     odd, split = [Values() for _ in rows], [Values() for _ in rows]
     seen = [0] * len(rows)
@@ -53,7 +50,7 @@ def compared(rows: Rows, part: Mapping[str, Any], tables: Mapping[str, Any]) -> 
             usual[name], is_odd = _far(given, weights, part, name, tables)
             into = odd
         else:
-            value, is_odd = _unequal(given, weights, row and _shape_of(name, row).kind == "number")
+            value, is_odd = _unequal(given, weights)
             usual |= {} if value is None else {name: value}
             into = split if value is None else odd
         for place, one in enumerate(given):
@@ -75,40 +72,15 @@ def _missing(name: str, part: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     return NONE if part["together"] and not row.get("slot") else UNREAD
 
 
-def _of_one_size(own: list[Values], rows: Rows) -> list[Values]:
-    """Values of the nodes that have as many things as most: where one is gone, the numbers of the
-    others name other things."""
-    sizes = [len({_thing(name) for name in one}) for one in own]
-    ((usual, _),) = Counter(
-        size for size, (_, hosts) in zip(sizes, rows, strict=True) for _ in hosts
-    ).most_common(1)
-    return [one if size == usual else {} for one, size in zip(own, sizes, strict=True)]
-
-
-def _unequal(
-    given: Sequence[str], weights: Sequence[int], is_number: bool
-) -> tuple[str | None, list[bool]]:
+def _unequal(given: Sequence[str], weights: Sequence[int]) -> tuple[str | None, list[bool]]:
     """What more than half of the nodes have, else None, and which have not."""
     votes = Counter[str]()
     for one, weight in zip(given, weights, strict=True):
         votes[one] += weight
-    near = {
-        one: sum(count for other, count in votes.items() if _equal(one, other, is_number))
-        for one in [one for one, _ in votes.most_common(MOST_NAMES)]
-    }
-    value = max(near, key=lambda one: (near[one], votes[one]))
-    is_split = near[value] * 2 <= votes.total()
-    return (None if is_split else value), [
-        weight > 0 and (is_split or not _equal(one, value, is_number))
-        for one, weight in zip(given, weights, strict=True)
-    ]
-
-
-def _equal(one: str, other: str, is_number: bool) -> bool:
-    left, right = (_number(text) if is_number else None for text in (one, other))
-    if left is None or right is None or left * right <= 0:
-        return one == other
-    return abs(left - right) <= NEAR * abs(right)
+    value, most = votes.most_common(1)[0]
+    usual = value if most * 2 > votes.total() else None
+    pairs = zip(given, weights, strict=True)
+    return usual, [weight > 0 and one != usual for one, weight in pairs]
 
 
 def _far(

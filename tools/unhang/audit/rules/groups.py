@@ -229,16 +229,15 @@ def _comparison(
     majority: tuple[Any, list[str]] | None,
     part: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The values, most frequent first, with their hosts; those of a part also as people read
-    them."""
+    """The values, most frequent first, with their hosts; those of a part as people read them."""
     rows = ranked[:50]
-    shown = shown_parts(part, [value for value, _ in rows]) if part else []
+    values = [value for value, _ in rows]
+    shown = shown_parts(part, values) if part else values
     return {
         "majority": None if majority is None else cut(majority[0]),
         "counts": [
             {"value": cut(value), "count": len(hosts), "hosts": hosts}
-            | ({"shown": cut(shown[place])} if part else {})
-            for place, (value, hosts) in enumerate(rows)
+            for value, (_, hosts) in zip(shown, rows, strict=True)
         ],
     }
 

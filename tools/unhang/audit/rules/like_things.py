@@ -26,6 +26,7 @@ NONE, UNREAD = "none", "not read"
 _WORDS = {"True": "yes", "False": "no", "": NONE}
 COUNT = "count"  # a field that stands for the number of things with one slot
 MOST_PARTS = 512
+A_GIB = 1 << 30
 BUSY_PERCENT, IDLE_MIB = 80, 1024  # of a GPU at work, and of one without a job
 SEVERITY = Shape("text", values=("error", "warning", "info"))
 UNLIKE = Shape(
@@ -219,7 +220,8 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
             ]
             if values or not unit:
                 value = ", ".join(values) or NONE
-                found.append(part_of(row, field, value, unit=unit, reads=reads))
+                of = "" if row["together"] or not is_quiet(row) else f" of {len(things)}"
+                found.append(part_of(row, field, value, of, unit=unit, reads=reads))
     return found
 
 
@@ -232,22 +234,15 @@ def own(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
             continue
         things, missing = things_of(sections, row, tables, why_null)
         found += missing
-        names = {
-            one: None
-            for thing in things or ()
-            for one in _listed(thing.given(row["slot"], tables).value)
-        }
+        given = [thing.given(row["slot"], tables).value for thing in things or ()]
+        names = sorted({_text(one) for one in given if one})
         if names:
             boot = getattr(sections.node, "boot_id", None)
-            value = " ".join([*sorted(names), str(boot)])
             reads = [".".join(path) for path in reads_of_row(row, tables)]
-            part = part_of({**row, "peers": row["unique"]}, row["things"], value, reads=reads)
+            own = {**row, "peers": row["unique"]}
+            part = part_of(own, row["things"], " ".join([*names, str(boot)]), reads=reads)
             found.append(part if boot else why_null("node.boot_id"))
     return found
-
-
-def _listed(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [value] if value else []
 
 
 def _divided(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, list[str]]:
@@ -283,28 +278,29 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
             cards = [card.name for card in getattr(sections.network, "rdma", None) or ()]
             chosen = str(len(names_chosen(str(one.value)[:4096], cards)))
             set_.setdefault(f"number of {CARDS}", {})[chosen] = None
-    severities = {name: row.get("must_agree") for name, row in variables.items()}
-    severities[f"number of {CARDS}"] = "warning"
-    alone = {name: set_.pop(name, {NONE: None}) for name, one in severities.items() if one}
-    rest = ", ".join(f"{name}={' or '.join(sorted(own))}" for name, own in sorted(set_.items()))
-    found = [("warning", "others", rest or NONE)] + [
-        (severities[name], name, f"{name}={' or '.join(sorted(own))}")
-        for name, own in alone.items()
-    ]
-    row = {"things": "settings", "check": "", "together": True}
+    values: dict[str, list[str]] = {severity: [] for severity in map(str, SEVERITY.values)}
+    for name, own in sorted(set_.items()):
+        severity = variables.get(name, {}).get("must_agree") or "warning"
+        values[severity].append(f"{name}={' or '.join(sorted(own))}")
+    row = {"check": "", "together": True}
     return [
-        part_of({**row, "peers": one[0]}, *one[1:], reads=["nccl.settings.*.value"])
-        for one in found
-    ]
+        part_of(
+            {**row, "things": f"{severity} settings", "peers": severity}, "settings",
+            ", ".join(own) or NONE, reads=["nccl.settings.*.value"],
+        )
+        for severity, own in values.items()
+    ]  # fmt: skip
 
 
-def part_of(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:
+def part_of(row: Mapping[str, Any], field: str, value: str, of: str = "", **more: Any) -> Fact:
+    """of: with which nodes it is compared, those that have as many of such things: where one is
+    gone, the numbers of the others name other things."""
     part = {
         "things": row["things"], "field": field, "value": value, "severity": row["peers"],
         "check": row["check"], "normal": {}, "unit": "", "together": row["together"],
         "odd": "", "usual": "", "reads": [],
     }  # fmt: skip
-    return Fact({**part, **more}, PART, f"{row['things']}: {field}")
+    return Fact({**part, **more}, PART, f"{row['things']}: {field}{of}")
 
 
 def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
@@ -339,6 +335,8 @@ def _text(value: Any) -> str:
     """No text has what separates values, or names from values."""
     if isinstance(value, list):
         value = " ".join(str(one) for one in value) or NONE
+    if isinstance(value, (int, float)) and value >= A_GIB:  # two memories are never equal
+        value = f"{value / A_GIB:.0f} GiB"
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return _WORDS.get(text, text).replace(", ", ",").replace("=", ":")
 
