@@ -156,10 +156,13 @@ def weighed(
     tables: Mapping[str, Any],
 ) -> Mapping[str, Any]:  # fmt: skip
     """A part with the severity of its row for a thing that has half of what most nodes have, if one
-    of the others has so little. Without a majority nobody knows which is right. Numbers that are
-    not far away are a remark. A setting or place is worth what the schema says, and a remark where
-    many nodes have it (of: how many are compared) or where it is more than the others have."""
+    of the others has so little. Without a majority nobody knows which is right, and of more than
+    two nodes it is a remark, as are numbers that are not far away. A setting or place is worth what
+    the schema says, and a remark where many nodes have it (of: how many are compared) or where it
+    is more than the others have."""
     row = tables.get(TABLE, {}).get(part["things"], {})
+    if row and majority is None and of > 2:  # nodes of two sorts
+        return {**part, "severity": "info"}
     most = _by_name(majority or "")
     if is_quiet(row):
         worth = {
