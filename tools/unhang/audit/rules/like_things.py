@@ -325,7 +325,9 @@ def _named_values(
         elif value is not None:
             found.append(f"{_text(named)}={_text(value)}")
         elif not path or why_null(path).kind == "absent":
-            found += [f"{named}={NONE}"] if path else []
+            # a GPU that is lost has no settings, and a node without a service does differ
+            is_value = row["together"] or not is_quiet(row)
+            found += [f"{named}={NONE}"] if path and is_value else []
         else:
             found.append(f"{named}={UNREAD}")
     return found
