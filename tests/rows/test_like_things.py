@@ -292,19 +292,13 @@ def test_advice_for_swapped_rails_names_both_and_what_to_look_at(tmp_path):
     assert "swapped rails are swapped cables" in found["remedy"]["person"]
 
 
-def test_other_firmware_than_most_nodes_is_a_remark(tmp_path):
-    healthy = PLATFORMS["h100_infiniband"]()
-    facts = {f"network.rdma[{n}].firmware": "28.39.1002" for n in range(8)}
-    (found,) = judged_of_group(tmp_path, healthy, healthy, changed(healthy, {"facts": facts}))
-    assert found["severity"] == "info" and found["hosts"] == ["gpu3"]
-
-
 @pytest.mark.parametrize(
     ("things", "values", "differences"),
     [
         ("RDMA port's rate", ["a rate=1, b rate=2"] * 2 + ["a rate=1"], 0),
         ("RDMA port's rate", ["a rate=1, b rate=2"] * 2 + ["a rate=1, b rate=3"], 1),
         ("RDMA port's rate", ["a rate=1", "a rate=2"], 1),
+        ("RDMA card's firmware", ["a firmware=1"] * 2 + ["a firmware=2"], 1),
         ("number of NVMe disks", ["disk count=9"] * 2 + ["disk count=5"], 1),
         ("mount", ["/ type=xfs, /a type=nfs"] * 2 + ["/ type=xfs"], 1),
         ("mount", ["/ type=xfs", "/ type=ext4"], 0),
