@@ -359,10 +359,9 @@ def test_the_direction_of_a_difference_decides(tmp_path, usual, odd, rule, sever
 def test_a_comparison_that_repeats_a_nodes_own_finding_is_no_cause(tmp_path):
     folder = faulty_fleet.write_fleet(tmp_path / "run")
     causes = {one["rule"]: one for one in judge_folder(folder, [], None, "2026-11-20")["causes"]}
-    assert "group-power-limits-differs" not in causes
     limits = causes["gpu-power-limit-far-below-default"]
-    assert "group-power-limits-differs" in limits["explains"]
-    assert "group-pcie-differs" in causes["pcie-width-below-max"]["explains"]
+    assert "unlike-the-others-of-its-group" in limits["explains"]
+    assert "unlike-the-others-of-its-group" in causes["pcie-width-below-max"]["explains"]
 
 
 def test_a_comparison_stays_where_the_nodes_that_most_are_like_have_the_same_finding(tmp_path):
@@ -374,7 +373,7 @@ def test_a_comparison_stays_where_the_nodes_that_most_are_like_have_the_same_fin
     folder = faulty_fleet.write_fleet(tmp_path / "run", every | {"gpu04": half})
     causes = judge_folder(folder, [], None, "2026-11-20")["causes"]
     assert ["gpu04"] in [
-        one["nodes"] for one in causes if one["rule"] == "group-power-limits-differs"
+        one["nodes"] for one in causes if one["rule"] == "unlike-the-others-of-its-group"
     ]
 
 

@@ -29,19 +29,22 @@ def read_filesystems(
     if mounts is None:
         return None
     rows, seen = [], set()
+    on_demand = tuple(mount.point for mount in mounts if mount.fs_type == "autofs")
     for mount in sorted(mounts, key=lambda mount: mount.point):
         if mount.fs_type not in LOCAL and not (is_network(mount) and mount.fs_type != "autofs"):
             continue
         if mount.device in seen or mount.point.startswith(OF_CONTAINERS):
             continue
         seen.add(mount.device)
-        rows.append(read_filesystem(root, unread, mount))
+        row = read_filesystem(root, unread, mount)
+        row["on_demand"] = f"{mount.point}/".startswith(tuple(f"{one}/" for one in on_demand))
+        rows.append(row)
     return rows[:ROWS]
 
 
 def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
     """{path, type, size_bytes, free_bytes, inodes_free_percent, read_only, soft, locks,
-    access_times} of one mount."""
+    access_times, source} of one mount."""
     row: dict[str, Any] = {
         "path": mount.point[:1024],
         "type": mount.fs_type[:64],
@@ -52,6 +55,7 @@ def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
         "soft": bool({"soft", "softerr"} & set(mount.options)),
         "locks": mount.fs_type != "lustre" or bool({"flock", "localflock"} & set(mount.options)),
         "access_times": "noatime" not in mount.options,
+        "source": mount.device[:1024] if is_network(mount) else None,
     }
     field = f"filesystems[{mount.point}]"
     if is_network(mount):

@@ -216,55 +216,40 @@ def _parts_of(sections: Any, run: str, at: str, tables: Mapping[str, Any]) -> Ma
     ):
         return None
 
-    def parts(count: int | None, names: list[str]) -> Parts | None:
-        return (
-            Parts(count, [name[:256] for name in names[:MOST_NAMES]], run, at)
-            if count is not None and count >= 0
-            else None
-        )
-
-    uuids = [one.uuid for one in (gpus.devices or ()) if one.uuid] if gpus is not None else []
     # a virtual function and a software device have no PCIe link of their own, and come and go with
     # the pods that use them
-    cards = (
-        [one for one in network.rdma if one.pcie is not None and one.name]
-        if network is not None and network.rdma is not None
-        else None
-    )
-    active = [
-        card.name if port.port == 1 else f"{card.name}/{port.port}"
-        for card in cards or ()
-        for port in card.ports or ()
-        if port.state == "active"
-    ]
-    switches = (
-        sections.fabric_manager.nvswitch_count if sections.fabric_manager is not None else None
-    )
-    disks = node.disks
-    # in the order of their names; without a list of interfaces nobody knows the members
-    members = (
-        [
+    cards = getattr(network, "rdma", None)
+    own = None if cards is None else [one for one in cards if one.pcie is not None and one.name]
+    interfaces = getattr(network, "interfaces", None)
+    bonds = {one.name for one in interfaces or () if one.kind == "bond"}
+    names: dict[str, list[str] | None] = {
+        "gpus": [one.uuid for one in getattr(gpus, "devices", None) or () if one.uuid],
+        "nics": own and [card.name for card in own],
+        "ports": own and [
+            card.name if port.port == 1 else f"{card.name}/{port.port}"
+            for card in own
+            for port in card.ports or ()
+            if port.state == "active"
+        ],
+        "nvswitches": [],
+        "disks": node.disks and [one.name for one in node.disks],
+        "members": interfaces and [
             f"{one.master}/{one.name}"
-            for one in network.interfaces
-            if one.kind == "physical" and one.master in _bonds(network)
-        ]
-        if network is not None and network.interfaces is not None
-        else None
-    )
-    return Machine(
-        node.machine_id[:256],
-        parts(gpus.pci_count if gpus is not None else None, uuids),
-        parts(None if cards is None else len(cards), [card.name for card in cards or ()]),
-        parts(None if cards is None else len(active), active),
-        parts(switches, []),
-        parts(None if disks is None else len(disks), [one.name for one in disks or () if one.name]),
-        parts(None if members is None else len(members), members or []),
-        _counted(sections, tables),
-    )
-
-
-def _bonds(network: Any) -> set[str]:
-    return {one.name for one in network.interfaces if one.kind == "bond"}
+            for one in interfaces
+            if one.kind == "physical" and one.master in bonds
+        ],
+    }  # fmt: skip
+    counts = {
+        "gpus": getattr(gpus, "pci_count", None),
+        "nvswitches": getattr(sections.fabric_manager, "nvswitch_count", None),
+    }
+    found: dict[str, Parts] = {}
+    for kind, ours in names.items():
+        count = counts[kind] if kind in counts else None if ours is None else len(ours)
+        if count is not None and count >= 0:
+            kept = [name[:256] for name in ours or () if name]
+            found[kind] = Parts(count, kept[:MOST_NAMES], run, at)
+    return Machine(node.machine_id[:256], **found, counted=_counted(sections, tables))
 
 
 def _counted(sections: Any, tables: Mapping[str, Any]) -> Counted | None:

@@ -374,7 +374,7 @@ def _judge_peers(state: _Judging, view: CatalogueView) -> None:
             state.engine.mark(rule.id)
             state.engine.evaluations += 1
             if rule.scope == "group":
-                judged = judge_group(rule, ballot, peers.policy, view, same_as)
+                every = judge_group(rule, ballot, peers.policy, view, same_as)
                 _add_lacking(state, rule, ballot)
             elif (
                 same_as
@@ -390,14 +390,14 @@ def _judge_peers(state: _Judging, view: CatalogueView) -> None:
                         f" same_as{nearest(same_as, sorted(state.fleet.groups))}"
                     ),
                 )
-                judged = GroupJudged("unknown", name, missing=(missing,))
+                every = [GroupJudged("unknown", name, missing=(missing,))]
             elif same_as:
-                judged = judge_fleet(
-                    rule, ballot, there.get(vote, Ballot(same_as)), peers.policy, view, same_as
-                )
+                among = there.get(vote, Ballot(same_as))
+                every = [judge_fleet(rule, ballot, among, peers.policy, view, same_as)]
             else:
-                judged = GroupJudged("skip", name)
-            _add_group(state, rule, judged, peers)
+                every = [GroupJudged("skip", name)]
+            for judged in every:
+                _add_group(state, rule, judged, peers)
 
 
 def _ballots_of_group(state: _Judging, inventory_group: str) -> dict[Vote, Ballot]:

@@ -11,7 +11,6 @@ peers.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -177,22 +176,11 @@ def _by_largest_group(cells: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
         for group in set(cell.groups) - EVERYBODY:
             members.setdefault(group, {})[name] = None
             sizes[group] += len(cell.hosts)
-    # groups shrink, so an entry may be outdated
-    queue = [(-size, group) for group, size in sizes.items()]
-    heapq.heapify(queue)
-    while queue:
-        size, largest = heapq.heappop(queue)
-        if len(members[largest]) < 2:
-            continue
-        if -size != sizes[largest]:
-            heapq.heappush(queue, (-sizes[largest], largest))
-            continue
-        together = {name: waiting.pop(name) for name in list(members[largest])}
-        yield together
-        for name, cell in together.items():
-            for group in set(cell.groups) - EVERYBODY:
-                del members[group][name]
-                sizes[group] -= len(cell.hosts)
+    for group, _ in sizes.most_common():
+        together = {name: waiting[name] for name in members[group] if name in waiting}
+        if len(together) > 1:
+            yield together
+            waiting = {name: cell for name, cell in waiting.items() if name not in together}
     yield from ({name: cell} for name, cell in waiting.items())
 
 

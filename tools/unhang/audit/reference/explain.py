@@ -12,7 +12,7 @@ from unhang.audit.reference.nearness import KINDS
 from unhang.audit.reference.own_topics import cause_lines, cause_rows, causes_titled, fact_lines
 from unhang.audit.reference.version_rules import known_faults, rules_that_fire
 from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.audit.rules.row_faults import COSTS
+from unhang.audit.rules.costs import COSTS
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import policy_shape

@@ -14,6 +14,8 @@ from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.findings import NOT_A_GPU_NODE, SEVERITIES
 from unhang.core.text import counted, visible
 
+DISPUTED = ". Sources disagree: "  # what follows is for `report -v` and `explain`
+VENDOR = "vendor"  # the owner of what a ticket is for
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
 VERDICT_WORDS = {
     "fail": "found",

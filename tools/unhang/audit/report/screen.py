@@ -15,6 +15,7 @@ from rich.text import Text
 
 from unhang.audit.report import phrases
 from unhang.audit.report.best_action import LEAST, best_action
+from unhang.audit.report.phrases import VENDOR
 from unhang.audit.report.screen_blocks import (
     LABEL,
     LONGEST_NODES,
@@ -23,7 +24,6 @@ from unhang.audit.report.screen_blocks import (
     fitted,
     wrapped,
 )
-from unhang.audit.report.ticket import OWNER
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import fold_hosts, shortened
@@ -186,7 +186,7 @@ def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) ->
         (
             cause["nodes"][0]
             for cause in findings["causes"]
-            if cause["nodes"] and cause.get("owner") == OWNER
+            if cause["nodes"] and cause.get("owner") == VENDOR
         ),
         None,
     )

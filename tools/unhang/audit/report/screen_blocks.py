@@ -22,7 +22,6 @@ from unhang.core.text import counted, visible
 LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40
 LONGEST_REASON = 300
-DISPUTED = ". Sources disagree: "  # what follows is for `report -v` and `explain`
 MOST_ALSO = 4  # further causes of the same nodes that are named
 MOST_GRAVE = 12  # of them, if so many are errors
 VERDICT_STYLES = {
@@ -185,7 +184,7 @@ def _titled(cause: Mapping[str, Any], width: int) -> list[Line]:
         lines += _paragraph("  found", visible(why, LONGEST_REASON), "dim", width)
     if conflicts := cause["remedy"]["conflicts"]:
         return lines + _paragraph("conflict", phrases.conflict(conflicts[0]), "bold yellow", width)
-    done = phrases.cause_action(cause).partition(DISPUTED)[0]
+    done = phrases.cause_action(cause).partition(phrases.DISPUTED)[0]
     return lines + _paragraph("  do", done, "dim", width)
 
 

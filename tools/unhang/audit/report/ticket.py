@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from unhang.audit.report import phrases
 from unhang.audit.report.folding import item_label
+from unhang.audit.report.phrases import VENDOR
 from unhang.audit.report.smoke_results import SmokeResult
 from unhang.core.run.findings import hosts_of
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.strict_json import value_at
 from unhang.core.text import visible, without_markdown
 
-OWNER = "vendor"
 MOST_EVIDENCE = 20
 LONGEST = 2000  # characters of a value
 GPU_COLUMNS = {
@@ -54,7 +54,7 @@ def ticket_findings(findings: Mapping[str, Any], host: str) -> list[Mapping[str,
     failed = (
         one
         for one in findings["findings"]
-        if one["verdict"] == "fail" and one.get("scope") == "node" and one.get("owner") == OWNER
+        if one["verdict"] == "fail" and one.get("scope") == "node" and one.get("owner") == VENDOR
     )
     return [one for one in failed if hosts_of(one) == (host,)]
 

@@ -198,10 +198,11 @@ def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: Ca
                 ballots.setdefault((name, one.entry), Ballot(name, one.item)), [node.host], one
             )
     found = [
-        _verdict_of(rule, node, nodes, ballot, view)
+        verdict
         for node in nodes
         for (name, _), ballot in ballots.items()
         if name == peers_of(node.groups, node.policy)
+        for verdict in _verdicts_of(rule, node, nodes, ballot, view)
     ]
     if any(ballot.lacking for ballot in ballots.values()):
         found.append("unknown")
@@ -210,20 +211,20 @@ def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: Ca
     )
 
 
-def _verdict_of(
+def _verdicts_of(
     rule: Rule,
     node: NodeView,
     nodes: Sequence[NodeView],
     here: Ballot,
     view: CatalogueView,
-) -> str:
+) -> list[str]:
     if rule.scope == "group":
-        return judge_group(rule, here, node.policy, view).verdict
+        return [one.verdict for one in judge_group(rule, here, node.policy, view)]
     same_as = node.policy.get("same_as")
     if not same_as:
-        return "skip"
+        return ["skip"]
     there = Ballot(same_as)
     for other in nodes:
         if same_as in other.groups:
             add_votes(there, [other.host], compare_node(rule, node_world(other, view)))
-    return judge_fleet(rule, here, there, node.policy, view, same_as).verdict
+    return [judge_fleet(rule, here, there, node.policy, view, same_as).verdict]

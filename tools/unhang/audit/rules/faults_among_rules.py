@@ -15,10 +15,8 @@ from unhang.audit.rules.examples import (
     judge_example,
     verdict_of,
 )
-from unhang.audit.rules.groups import Ballot, GroupJudged, add_votes, judge_group
 from unhang.audit.rules.node_rules import CatalogueView, finding_texts, judge_rule, node_world
 from unhang.audit.rules.rules import Rule
-from unhang.audit.rules.votes import compare_all
 from unhang.core.catalogue.explains import explained_by
 
 ON_EVERY_EXAMPLE = {"run_status", "message", "host", "groups", "policy_error"}
@@ -63,7 +61,6 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
         yield f"remedy.policy: this contradicts {other}, and both fire on one node"
     if _advises_ended_branch(rule, catalogue):
         yield "remedy.policy.driver.version: the branch has ended, and gets no fixes"
-    yield from _vote_faults(rule, view)
 
 
 def fires_too(rule: Rule, catalogue: Catalogue) -> set[str]:
@@ -123,50 +120,3 @@ def _advises_ended_branch(rule: Rule, catalogue: Catalogue) -> bool:
     version = ((rule.row["remedy"].get("policy") or {}).get("driver") or {}).get("version")
     branch = catalogue.tables.get("driver_branches", {}).get(str(version).split(".")[0], {})
     return version is not None and branch.get("eol", "9999") <= TODAY
-
-
-def _vote_faults(rule: Rule, view: CatalogueView) -> Iterator[str]:
-    """Half and half blames nobody, a majority names the node that differs, and both say what they
-    found."""
-    if rule.scope != "group" or len(nodes := rule.row["examples"]["match"][0]) < 2:
-        return
-    half = _first_finding(rule, ([nodes[0], nodes[-1]], nodes[:2]), view)
-    most = _first_finding(
-        rule, ([nodes[0], nodes[0], nodes[-1]], [nodes[0], nodes[0], nodes[1]]), view
-    )
-    blamed = (half.comparison or {}).get("majority") is not None or "other than most" in (
-        half.texts or {}
-    ).get("found", "")
-    if half.verdict != "fail" or blamed:
-        yield (
-            "examples.match[0]: there must be a finding without a majority on two nodes that"
-            " differ, and there is another answer"
-        )
-    # whose values must each be their own share one, all of them
-    if most.hosts != (("node1", "node2", "node3") if rule.row.get("each_own") else ("node3",)):
-        yield (
-            "examples.match[0]: of three nodes the one that differs must be named, and named is:"
-            f" {', '.join(most.hosts) or 'none'}"
-        )
-    for text in (
-        (one.texts or {}).get(field, "") for one in (half, most) for field in ("expected", "found")
-    ):
-        if "not known" in text:
-            yield f"found: the text lacks a value that it quotes: {text!r}"
-
-
-def _first_finding(rule: Rule, votes: tuple[list[Any], ...], view: CatalogueView) -> GroupJudged:
-    """What is judged of the first of these lists of nodes on which the rule fires, else of the last
-    one."""
-    for examples in votes:
-        ballots: dict[str, Ballot] = {}  # one, or one for each item of the rule's list
-        for place, fragment in enumerate(examples):
-            node = example_node(fragment, f"node{place + 1}")
-            for one in compare_all(rule, node_world(node, view)):
-                ballot = ballots.setdefault(one.entry, Ballot("gpu", one.item))
-                add_votes(ballot, [node.host], one)
-        judged = [judge_group(rule, ballot, {}, view) for ballot in ballots.values()]
-        failed = [one for one in judged if one.verdict == "fail"]
-        if failed:
-            return failed[0]
-    return judged[0] if judged else GroupJudged("skip", "gpu")

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.audit.rules.compared_parts import (
-    differing_names,
-    far_apart,
+    compared,
     shown_parts,
     things_that_differ,
     weighed,
@@ -42,17 +41,10 @@ class Ballot:
     lacking: list[tuple[str, Judged]] = field(default_factory=list)
     skipped: int = 0
 
-    def ranked(self, tables: Mapping[str, Any] = {}) -> list[tuple[Any, list[str]]]:
+    def ranked(self) -> list[tuple[Any, list[str]]]:
         """(value, hosts), most frequent first."""
         rows = list(self.values.values())
-        rows = sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
-        if self.item is None:
-            return rows
-        return (
-            far_apart(rows, self.item, tables)
-            if self.item["unit"]
-            else _without_gaps(rows, self.item)
-        )
+        return sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
 
     def majority(self) -> tuple[Any, list[str]] | None:
         """The value that more than half of the nodes with a value have, or None."""
@@ -62,22 +54,6 @@ class Ballot:
 def _majority_of(ranked: Sequence[tuple[Any, list[str]]]) -> tuple[Any, list[str]] | None:
     total = sum(len(hosts) for _, hosts in ranked)
     return ranked[0] if ranked and len(ranked[0][1]) * 2 > total else None
-
-
-def _without_gaps(
-    rows: list[tuple[Any, list[str]]], part: Mapping[str, Any]
-) -> list[tuple[Any, list[str]]]:
-    """Values of several named things: what only one side has is no difference."""
-    found: list[tuple[Any, list[str]]] = []
-    for value, hosts in rows:
-        same = next(
-            (one for one in found if not differing_names(one[0], value, part["together"])), None
-        )
-        if same is None:
-            found.append((value, list(hosts)))
-        else:
-            same[1].extend(hosts)
-    return found
 
 
 def _shared(rows: Sequence[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
@@ -128,14 +104,31 @@ def judge_group(
     policy: Mapping[str, Any],
     catalogue: CatalogueView,
     same_as: str | None = None,
-) -> GroupJudged:
-    """Group scope: whether the nodes of one peer group agree. Skip with fewer than two values."""
-    ranked = ballot.ranked(catalogue.tables)
+) -> list[GroupJudged]:
+    """Group scope: whether the nodes of one peer group agree; one verdict for each difference. Skip
+    with fewer than two values."""
+    ranked: Sequence[tuple[Any, list[str]]] = ballot.ranked()
     if sum(len(hosts) for _, hosts in ranked) < 2:
-        return GroupJudged("skip", ballot.group)
+        return [GroupJudged("skip", ballot.group)]
     each_own = rule.row.get("each_own", False)
-    ranked = _shared(ranked) if each_own else ranked
-    majority = None if each_own else _majority_of(ranked)
+    differences: list[Sequence[tuple[Any, list[str]]]] = [ranked]
+    if each_own:
+        differences = [_shared(ranked)]
+    elif ballot.item is not None:
+        differences = compared(ranked, ballot.item, catalogue.tables)
+    found = [
+        _compared(rule, ballot, rows, None if each_own else _majority_of(rows), policy, catalogue,
+                  same_as)
+        for rows in differences
+    ]  # fmt: skip
+    return found or [GroupJudged("pass", ballot.group)]
+
+
+def _compared(
+    rule: Rule, ballot: Ballot, ranked: Sequence[tuple[Any, list[str]]],
+    majority: tuple[Any, list[str]] | None, policy: Mapping[str, Any], catalogue: CatalogueView,
+    same_as: str | None,
+) -> GroupJudged:  # fmt: skip
     outliers = [
         (host, value)
         for value, hosts in ranked
@@ -187,7 +180,11 @@ def _decide(
     part: Mapping[str, Any] = {}
     if ballot.item is not None:
         usual = None if majority is None else majority[0]
-        part = weighed(ballot.item, usual, [value for _, value in outliers], catalogue.tables)
+        values = [value for _, value in outliers]
+        of = sum(len(hosts) for _, hosts in ranked)
+        part = weighed(ballot.item, usual, values, of, catalogue.tables)
+        most, odd, *_ = shown_parts(part, [value for value, _ in ranked])
+        part = {**part, "odd": odd, "usual": most}
         world = world.with_item(Fact(part, PART, "item"))
     comparison = _comparison(ranked, majority, part)
     hosts = tuple(host for host, _ in outliers)
@@ -232,16 +229,15 @@ def _comparison(
     majority: tuple[Any, list[str]] | None,
     part: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The values, most frequent first, with their hosts; those of a part also as people read
-    them."""
+    """The values, most frequent first, with their hosts; those of a part as people read them."""
     rows = ranked[:50]
-    shown = shown_parts(part, [value for value, _ in rows]) if part else []
+    values = [value for value, _ in rows]
+    shown = shown_parts(part, values) if part else values
     return {
         "majority": None if majority is None else cut(majority[0]),
         "counts": [
             {"value": cut(value), "count": len(hosts), "hosts": hosts}
-            | ({"shown": cut(shown[place])} if part else {})
-            for place, (value, hosts) in enumerate(rows)
+            for value, (_, hosts) in zip(shown, rows, strict=True)
         ],
     }
 

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
+from ipaddress import ip_interface
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.distances import distances, median
@@ -19,10 +21,12 @@ from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shap
 TABLE = "like_things"
 UNITS = "like_units"
 EVERY = "*"  # stands for every number of a thing that no other row of its list names
+SETTING = "="  # for every setting and place of it that no other row compares between nodes
 NONE, UNREAD = "none", "not read"
 _WORDS = {"True": "yes", "False": "no", "": NONE}
 COUNT = "count"  # a field that stands for the number of things with one slot
 MOST_PARTS = 512
+A_GIB = 1 << 30
 BUSY_PERCENT, IDLE_MIB = 80, 1024  # of a GPU at work, and of one without a job
 SEVERITY = Shape("text", values=("error", "warning", "info"))
 UNLIKE = Shape(
@@ -39,13 +43,16 @@ PART = Shape(
     {
         "things": TEXT, "field": TEXT, "value": TEXT, "severity": SEVERITY, "check": TEXT,
         "normal": Shape("map", item=NUMBER), "unit": TEXT, "together": FLAG,
+        "odd": TEXT, "usual": TEXT,
         "reads": Shape("list", item=TEXT),
     },
 )  # fmt: skip
-"""value: `name=value, name=value` of all things of a row; severity: of the row, or what it has for
+"""value: `name field=value, …` of all things of a row; severity: of the row, or what it has for
 a thing at half of its like; check: what to look at besides a setting, "" for nothing; normal: of
 counters, how often each may rise in an hour; unit: of numbers, "" where values should be equal;
-together: the names are of fields, and one that a node lacks differs; reads: the facts compared."""
+together: one that a node lacks differs; odd, usual: how people read what differs, "" in what a node
+gives; reads: the facts compared."""
+OF_THE_DISK = ("root", "BOOT_IMAGE", "initrd", "resume", "UUID")
 CARDS = "NCCL_IB_HCA"  # names differ by design, their number does not
 FILES = ("nccl_conf", "user_nccl_conf", "environment", "profile", "systemd", "slurm")
 SETTINGS = frozenset(
@@ -95,22 +102,46 @@ def reads_of(tables: Mapping[str, Any], column: str) -> frozenset[Path]:
 
 def fields_of(row: Mapping[str, Any], tables: Mapping[str, Any]) -> list[str]:
     """What is compared of the things of a row."""
-    if EVERY not in row["fields"]:
-        return list(row["fields"])
+    is_setting = SETTING in row["fields"]
+    own = [name for name in row["fields"] if name not in (EVERY, SETTING)]
+    if len(own) == len(row["fields"]):
+        return own
     beside = [one for one in tables[TABLE].values() if one["list"] == row["list"]]
-    named = {name for one in beside for name in one["fields"]} | set(row["but"])
+    named = {
+        name for one in beside if one.get("peers") or not is_setting for name in one["fields"]
+    } | {*row["but"], *row["slot"].split("+")}
     shape = _shape_at(tuple(row["list"].split(".")))
-    shape = shape.item or shape
-    return [name for name in _numbers(shape) if name not in named]
+    return own + [
+        name
+        for name, one in _fields_below(shape.item or shape)
+        if name not in named
+        and not (one.identity or one.not_compared)
+        and (not one.sample if is_setting else one.kind == "number" and not one.counter)
+    ]
 
 
-def _numbers(shape: Shape, above: str = "") -> Iterator[str]:
-    """The numbers of a thing that are more or less than those of its like."""
+def _fields_below(shape: Shape, above: str = "") -> Iterator[tuple[str, Shape]]:
+    """The fields of a thing, without lists of other things."""
     for name, one in shape.fields.items():
         if one.kind == "object":
-            yield from _numbers(one, f"{above}{name}.")
-        elif one.kind == "number" and not (one.identity or one.counter or one.not_compared):
-            yield above + name
+            yield from _fields_below(one, f"{above}{name}.")
+        elif one.kind != "list" or (one.item and one.item.is_scalar):
+            yield above + name, one
+
+
+@cache
+def shape_of_field(things: str, field: str) -> Shape:
+    """Of a field of the things of a list, or of a key of a map; ANY for one that is worked out, and
+    the list for no field."""
+    shape = _shape_at(tuple(things.split(".")))
+    if not field:
+        return shape
+    shape = shape.item or shape
+    for name in field.split("."):
+        if shape.kind != "object":
+            return shape
+        shape = shape.fields.get(name, ANY)
+    return shape
 
 
 def unit_of(field: str, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
@@ -125,7 +156,7 @@ def reads_of_row(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[
     outer = tuple(row["list"].split("."))
     inner = (*outer, "*") if _shape_at(outer).item is not None else outer
     yield outer
-    names = [row["slot"], *row["like"], *(one.partition("=")[0] for one in row["only"])]
+    names = [*row["slot"].split("+"), *row["like"], *map(sorting_field, row["only"])]
     for name in [*names, *fields_of(row, tables), "pci_address"]:
         if name in _WORKED_OUT:
             yield from ((*inner, *path) for path in _WORKED_OUT[name][0])
@@ -170,16 +201,18 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
             continue
         things, missing = things_of(sections, row, tables, why_null)
         found += missing
-        if missing or things is None:
+        if missing or things is None or not (things or row["slot"]):
             continue
         fields = fields_of(row, tables)
-        for names in [fields] if row["together"] else [[field] for field in fields]:
+        if EVERY in row["fields"]:  # settings have a row of their own
+            fields = [name for name in fields if shape_of_field(row["list"], name).sample]
+        named = [name_of(one, row, tables) for one in things]
+        for field, names in _divided(row, fields).items():
             values = sorted(
                 value
                 for name in names
-                for value in _named_values(things, row, name, tables, why_null)
+                for value in _named_values(named, things, row, name, tables, why_null)
             )[:MOST_PARTS]
-            field = row["things"] if row["together"] else names[0]
             unit = unit_of(field, row, tables)
             reads = [
                 ".".join(path)
@@ -187,8 +220,45 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
             ]
             if values or not unit:
                 value = ", ".join(values) or NONE
-                found.append(part_of(row, field, value, unit=unit, reads=reads))
+                of = "" if row["together"] or not is_quiet(row) else f" of {len(things)}"
+                found.append(part_of(row, field, value, of, unit=unit, reads=reads))
     return found
+
+
+def own(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
+    """What no other machine may have: a Fact of the shape PART for each row of such things, whose
+    value ends with what tells machines apart."""
+    found: list[Any] = []
+    for row in tables.get(TABLE, {}).values():
+        if "unique" not in row:
+            continue
+        things, missing = things_of(sections, row, tables, why_null)
+        found += missing
+        given = [thing.given(row["slot"], tables).value for thing in things or ()]
+        names = sorted({_text(one) for one in given if one})
+        if names:
+            boot = getattr(sections.node, "boot_id", None)
+            reads = [".".join(path) for path in reads_of_row(row, tables)]
+            own = {**row, "peers": row["unique"]}
+            part = part_of(own, row["things"], " ".join([*names, str(boot)]), reads=reads)
+            found.append(part if boot else why_null("node.boot_id"))
+    return found
+
+
+def _divided(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, list[str]]:
+    """The fields that are one finding, by its name: of a whole section those that cost nothing, and
+    those of one kind that do."""
+    found: dict[str, list[str]] = {}
+    for name in fields:
+        is_alone = not row["slot"] and shape_of_field(row["list"], name).costs
+        kind = name.split(".")[0] if is_alone else row["things"]
+        found.setdefault(kind if is_quiet(row) and COUNT not in fields else name, []).append(name)
+    return found
+
+
+def is_quiet(row: Mapping[str, Any]) -> bool:
+    """Whether nobody is told of what no value is on most nodes: they may be of two sorts."""
+    return bool(row) and bool(row["together"] or row["elsewhere"] or SETTING in row["fields"])
 
 
 def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
@@ -208,27 +278,29 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
             cards = [card.name for card in getattr(sections.network, "rdma", None) or ()]
             chosen = str(len(names_chosen(str(one.value)[:4096], cards)))
             set_.setdefault(f"number of {CARDS}", {})[chosen] = None
-    severities = {name: row.get("must_agree") for name, row in variables.items()}
-    severities[f"number of {CARDS}"] = "warning"
-    alone = {name: set_.pop(name, {NONE: None}) for name, one in severities.items() if one}
-    rest = ", ".join(f"{name}={' or '.join(sorted(own))}" for name, own in sorted(set_.items()))
-    found = [("warning", "others", rest or NONE)] + [
-        (severities[name], name, f"{name}={' or '.join(sorted(own))}")
-        for name, own in alone.items()
-    ]
-    row = {"things": "settings", "check": "", "together": True}
+    values: dict[str, list[str]] = {severity: [] for severity in map(str, SEVERITY.values)}
+    for name, own in sorted(set_.items()):
+        severity = variables.get(name, {}).get("must_agree") or "warning"
+        values[severity].append(f"{name}={' or '.join(sorted(own))}")
+    row = {"check": "", "together": True}
     return [
-        part_of({**row, "peers": one[0]}, *one[1:], reads=["nccl.settings.*.value"])
-        for one in found
-    ]
+        part_of(
+            {**row, "things": f"{severity} settings", "peers": severity}, "settings",
+            ", ".join(own) or NONE, reads=["nccl.settings.*.value"],
+        )
+        for severity, own in values.items()
+    ]  # fmt: skip
 
 
-def part_of(row: Mapping[str, Any], field: str, value: str, **more: Any) -> Fact:
+def part_of(row: Mapping[str, Any], field: str, value: str, of: str = "", **more: Any) -> Fact:
+    """of: with which nodes it is compared, those that have as many of such things: where one is
+    gone, the numbers of the others name other things."""
     part = {
         "things": row["things"], "field": field, "value": value, "severity": row["peers"],
-        "check": row["check"], "normal": {}, "unit": "", "together": row["together"], "reads": [],
+        "check": row["check"], "normal": {}, "unit": "", "together": row["together"],
+        "odd": "", "usual": "", "reads": [],
     }  # fmt: skip
-    return Fact({**part, **more}, PART, f"{row['things']}: {field}")
+    return Fact({**part, **more}, PART, f"{row['things']}: {field}{of}")
 
 
 def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
@@ -239,23 +311,24 @@ def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
 
 
 def _named_values(
-    things: list[Thing], row: Mapping[str, Any], field: str, tables: Mapping[str, Any],
-    why_null: Any,
+    names: list[str], things: list[Thing], row: Mapping[str, Any], field: str,
+    tables: Mapping[str, Any], why_null: Any,
 ) -> list[str]:  # fmt: skip
-    names = [name_of(one, row, tables) for one in things]
     if field == COUNT:
-        return [f"{number} x {name}" for name, number in Counter(names).items()]
+        return [f"{name} {COUNT}={number}" for name, number in Counter(names).items()]
     found: list[str] = []
     for name, one in zip(names, things, strict=True):
         value, path = one.given(field, tables)
-        named = " ".join(filter(None, [name, field] if row["together"] else [name]))
+        named = " ".join(filter(None, [name, field]))
         if isinstance(value, dict):
-            found += [f"{_text(key)}={_text(one)}" for key, one in value.items()]
+            found += [f"{named}.{_text(key)}={_text(one)}" for key, one in value.items()]
         elif value is not None:
             found.append(f"{_text(named)}={_text(value)}")
         elif not path or why_null(path).kind == "absent":
-            found += [f"{named}={NONE}"] if path else []
-        elif row["together"]:
+            # a GPU that is lost has no settings, and a node without a service does differ
+            is_value = row["together"] or not is_quiet(row)
+            found += [f"{named}={NONE}"] if path and is_value else []
+        else:
             found.append(f"{named}={UNREAD}")
     return found
 
@@ -264,6 +337,8 @@ def _text(value: Any) -> str:
     """No text has what separates values, or names from values."""
     if isinstance(value, list):
         value = " ".join(str(one) for one in value) or NONE
+    if isinstance(value, (int, float)) and value >= A_GIB:  # two memories are never equal
+        value = f"{value / A_GIB:.0f} GiB"
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return _WORDS.get(text, text).replace(", ", ",").replace("=", ":")
 
@@ -290,11 +365,15 @@ def things_of(
         ]
     kept = [one for one in found if all(_is_one(one, wanted, tables) for wanted in row["only"])]
     # without these nobody knows what a thing is to be compared with
-    sorting = [(one, wanted.partition("=")[0]) for one in found for wanted in row["only"]]
+    sorting = [(one, sorting_field(wanted)) for one in found for wanted in row["only"]]
     sorting += [(one, name) for one in kept for name in row["like"]]
     given = [one.given(name, tables) for one, name in sorting]
     missing += [why_null(path) for value, path in given if value is None and path]
     return kept, [one for one in missing if one.kind == "unread"][:1]
+
+
+def sorting_field(wanted: str) -> str:
+    return wanted.partition("=")[0].rstrip("!")
 
 
 def _items(values: Any, path: str) -> list[tuple[Any, str]]:
@@ -304,10 +383,11 @@ def _items(values: Any, path: str) -> list[tuple[Any, str]]:
 
 
 def _is_one(thing: Thing, wanted: str, tables: Mapping[str, Any]) -> bool:
-    """wanted: `field=pattern|pattern`."""
+    """wanted: `field=pattern|pattern`, or `field!=pattern`."""
     name, _, values = wanted.partition("=")
-    value = thing.given(name, tables).value
-    return value is not None and any(fnmatchcase(str(value), one) for one in values.split("|"))
+    value = thing.given(name.rstrip("!"), tables).value
+    is_like = value is not None and any(fnmatchcase(str(value), one) for one in values.split("|"))
+    return is_like != name.endswith("!")
 
 
 def _sorts(things: list[Thing], like: list[str], tables: Mapping[str, Any]) -> list[list[Thing]]:
@@ -368,9 +448,11 @@ def weight_of(times: float, severity: str) -> str:
 
 
 def name_of(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
-    """mlx5_3; GPU 3 where only its number names it."""
-    slot = thing.given(row["slot"], tables).value if row["slot"] else ""
-    name = slot if isinstance(slot, str) else f"{row['things'].partition(chr(39))[0]} {slot}"
+    """mlx5_3; GPU 3 where only its number names it; of several slots (`a+b`) 3-5."""
+    slots = [thing.given(one, tables).value for one in row["slot"].split("+")]
+    name = "-".join(map(str, slots)) if row["slot"] else ""
+    if not all(isinstance(one, str) for one in slots) and name:
+        name = f"{row['things'].partition(chr(39))[0]} {name}"
     port, link = (getattr(thing.holders[0][0], one, None) for one in ("port", "link"))
     return name + (f"/{port}" if (port or 1) > 1 else "" if link is None else f" link {link}")
 
@@ -432,6 +514,22 @@ def _subnet(port: Any, tables: Mapping[str, Any]) -> Any:
     return ":".join(gid.split(":")[:4]) if gid else None
 
 
+def _subnets(interface: Any, tables: Mapping[str, Any]) -> Any:
+    """The networks of its addresses over IPv4, None without one."""
+    found = {str(ip_interface(one).network) for one in interface.addresses or () if "." in one}
+    return sorted(found) or None
+
+
+def _arguments(kernel: Any, tables: Mapping[str, Any]) -> dict[str, str]:
+    """The words of the kernel's command line but those that name a disk or a file of the node."""
+    found: dict[str, str] = {}
+    for word in kernel.cmdline.split():
+        name, _, value = word.partition("=")
+        if name not in OF_THE_DISK:
+            found[name] = f"{found[name]} {value}" if name in found else value or "set"
+    return found
+
+
 def _work(gpu: Any, tables: Mapping[str, Any]) -> Any:
     """idle or busy; None between the two, and for a GPU that is cut into parts."""
     is_cut = gpu.mig is not None and gpu.mig.enabled
@@ -460,4 +558,6 @@ _WORKED_OUT: dict[str, tuple[tuple[Path, ...], Any]] = {
     "roce_index": (_GIDS, _roce_index),
     "address": (_GIDS, _address),
     "subnet": (_GIDS, _subnet),
+    "subnets": ((("addresses",),), _subnets),
+    "argument": ((("cmdline",),), _arguments),
 }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from unhang.audit.rules.faulty_gpus import faulty
-from unhang.audit.rules.like_things import parts, settings, unlike
+from unhang.audit.rules.like_things import own, parts, settings, unlike
 from unhang.audit.rules.rising_counters import counted_parts, rising
 from unhang.audit.rules.rules import SEVERITIES, Rule, undecided_severity
+from unhang.audit.rules.syntax import Path
 from unhang.audit.rules.unreadable import unreadable, without_silent_parts
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 from unhang.core.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
@@ -113,6 +114,7 @@ _WORKED_OUT = {
     "unlike": unlike,
     "parts": lambda *given: [*parts(*given), *counted_parts(*given)],
     "settings": settings,
+    "own": own,
     "rising": rising,
 }
 
@@ -202,7 +204,7 @@ def judge_rule(rule: Rule, world: World) -> list[Judged]:
 def _judge(rule: Rule, world: World) -> list[Judged]:
     if rule.for_each is None:
         one = _decide(rule, world, None)
-        return [(not_all_read(rule, world) or one) if one.verdict == "pass" else one]
+        return [(not_all_read(rule.decision_reads, world) or one) if one.verdict == "pass" else one]
     if (
         rule.applies is not None
         and "item" not in rule.applies.uses
@@ -213,18 +215,18 @@ def _judge(rule: Rule, world: World) -> list[Judged]:
         items = world.items(rule.for_each.evaluate(world))
     except Undecided as problem:
         return [_undecided(problem, None)]
-    rest = not_all_read(rule, world)
+    rest = not_all_read(rule.decision_reads, world)
     if not items:
         return [rest or Judged("skip")]
     found = [_decide(rule, world.with_item(item), _path(item)) for item in items]
     return _folded(found) + ([rest] if rest else [])
 
 
-def not_all_read(rule: Rule, world: World) -> Judged | None:
-    """The verdict unknown, if a list that the rule iterates over was read only in part, because the
+def not_all_read(reads: Iterable[Path], world: World) -> Judged | None:
+    """The verdict unknown, if a list that these facts are of was read only in part, because the
     rest may contain the fault. Verdicts on the read part stay."""
     missing: dict[tuple[str, str, str], None] = {}
-    for path in sorted(rule.decision_reads):
+    for path in sorted(reads):
         section = getattr(world.roots.get(path[0]), "value", None)
         for row in getattr(getattr(section, "probe", None), "unread", None) or ():
             name = (row.field or "").split(".")

@@ -73,6 +73,8 @@ def counters_of(sections: Any, tables: Mapping[str, Any], why_null: Any = None) 
         yield from missing if why_null else ()
         for thing in things or ():
             sort = repr([row["things"], *(thing.given(name, tables).value for name in row["like"])])
+            device = name_of(thing, row, tables)
+            address = thing.given("pci_address", tables).value
             for rate in row["rates"]:
                 field, _, kind = rate.partition("=")
                 counts, path = thing.given(field, tables)
@@ -80,8 +82,6 @@ def counters_of(sections: Any, tables: Mapping[str, Any], why_null: Any = None) 
                 for name, count in counts.items() if many else [(kind, counts)]:
                     at = f"{path}.{name}" if many else path
                     if count is not None:
-                        device = name_of(thing, row, tables)
-                        address = thing.given("pci_address", tables).value
                         yield Counter(name, device, sort, address, at, count)
                     elif why_null and why_null(at).kind == "unread":
                         yield why_null(at)
@@ -156,9 +156,10 @@ def _severity(row: Mapping[str, Any], per_hour: float) -> str:
 def counted_parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     """What a node's counters rose by in an hour, as Fact of the shape PART for its group."""
     table, found = tables.get(TABLE, {}), []
+    counters = list(counters_of(sections, tables, why_null))
     for row in tables.get(like_things.TABLE, {}).values():
         normal = {one: table[one]["steady_per_hour"] for one in row["counters"] if one in table}
-        rose = _hourly(sections, normal, tables, why_null) if normal else None
+        rose = _hourly(counters, sections.node, normal, why_null) if normal else None
         if isinstance(rose, dict):
             value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items()))
             part = like_things.part_of(row, AN_HOUR, value or like_things.NONE)
@@ -168,18 +169,15 @@ def counted_parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> li
     return found
 
 
-def _hourly(
-    sections: Any, normal: Mapping[str, float], tables: Mapping[str, Any], why_null: Any
-) -> Any:
+def _hourly(counters: Sequence[Any], node: Any, normal: Mapping[str, float], why_null: Any) -> Any:
     """How often each of these counters of a node rose in an hour, on the device where it rose most.
     normal: counter -> rises in an hour; a hundredth and less counts as none. None for a node
     without them, or whose ports were idle; an Unknown for what was not read."""
-    counters = list(counters_of(sections, tables, why_null))
     wanted = [one for one in counters if getattr(one, "kind", "") in {*normal, PACKETS}]
     missing = next((one for one in counters if isinstance(one, Unknown)), None)
     if missing is not None or not any(one.kind in normal for one in wanted):
         return missing
-    before, hours = _look(sections.node)
+    before, hours = _look(node)
     if not hours:
         return why_null("node.uptime_s") if hours is None else None
     found: dict[str, int] = {}

@@ -7,24 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from unhang.audit.rules.costs import COSTS
 from unhang.audit.rules.rules import Rule, undecided_severity
 from unhang.audit.rules.syntax import Path
 
-COSTS = {
-    "no job may start": ("critical", "no job may start on this node now"),
-    "jobs fail": ("error", "jobs on this node fail"),
-    "jobs hang": ("error", "jobs on this node hang"),
-    "jobs are slow": ("error", "jobs on this node are slow by a tenth or more"),
-    "next boot": ("warning", "jobs break after the next boot"),
-    "next upgrade": ("warning", "jobs break with the next upgrade"),
-    "larger jobs": ("warning", "larger jobs break"),
-    "some jobs": (
-        "warning",
-        "some jobs break or are slow, and the facts of the node show what they meet",
-    ),
-}
-"""What a severity above info is worth: `costs` of a rule -> the severity for that, and it in
-words."""
 _ABSENT = object()
 _TOGETHER = {
     ("faults", "events"): "an event's code and its line are one thing that happened",

@@ -34,7 +34,7 @@ from unhang.core.text import flat
 
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
-PARTS = ("parts", "settings")  # the lists of which a comparison of nodes may take each item
+PARTS = ("parts", "settings", "own")  # the lists of which a comparison of nodes may take each item
 ANY_DIFFERENCE = "distinct > 1"  # the comparison if a rule names none
 _ITEM_NAMES = (
     "name",
@@ -232,6 +232,10 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
         ),
         "parts": replace(
             list_of(Kind(like_things.PART)), reads=like_things.reads_of(tables, "peers") | rates
+        ),
+        "own": replace(
+            list_of(Kind(like_things.PART)),
+            reads=like_things.reads_of(tables, "unique") | {("node", "boot_id")},
         ),
         "settings": replace(list_of(Kind(like_things.PART)), reads=like_things.SETTINGS),
         "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rates),

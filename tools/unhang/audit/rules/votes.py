@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.audit.rules.node_rules import Judged, not_all_read
 from unhang.audit.rules.rules import Rule
+from unhang.audit.rules.syntax import Path
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
 
 
@@ -35,7 +36,7 @@ def compare_all(rule: Rule, world: World) -> list[Compared]:
         return [compare_node(rule, world.with_item(Unknown("unread", "", "error", "no list")))]
     return [
         replace(
-            compare_node(rule, world.with_item(one)),
+            compare_node(rule, world.with_item(one), _reads_of(one)),
             entry=one.path,
             item=one.value if isinstance(one, Fact) else None,
         )
@@ -43,8 +44,15 @@ def compare_all(rule: Rule, world: World) -> list[Compared]:
     ]
 
 
-def compare_node(rule: Rule, world: World) -> Compared:
-    """The value of one node in the comparison."""
+def _reads_of(item: Any) -> Collection[Path]:
+    """The facts that an item compares, where it says which."""
+    reads = item.value["reads"] if isinstance(item, Fact) else ()
+    return [tuple(one.split(".")) for one in reads]
+
+
+def compare_node(rule: Rule, world: World, reads: Collection[Path] = ()) -> Compared:
+    """The value of one node in the comparison. reads: the facts that it compares, if not all that
+    the rule reads."""
     assert rule.compare is not None
     world.begin()
     path = next(iter(sorted(".".join(path) for path in rule.compare.reads)), "")
@@ -55,7 +63,7 @@ def compare_node(rule: Rule, world: World) -> Compared:
         entry = "" if rule.within is None else str(plain(rule.within.evaluate(world)))
         # a list that was read in part is not compared: it would differ from its peers' only because
         # of the missing rest
-        partly = not_all_read(rule, world)
+        partly = not_all_read(reads or rule.decision_reads, world)
         return Compared(judged=partly) if partly else Compared(frozen(value), value, entry=entry)
     except Undecided as problem:
         if problem.is_skip:

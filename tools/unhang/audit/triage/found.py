@@ -74,9 +74,11 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
 def _of_part(part: Mapping[str, Any], where: Mapping[str, Any]) -> frozenset[tuple[str, ...]]:
     """Paths of the facts that a comparison of parts compares, of several fields those that
     differ."""
-    names = [one.rpartition(" ")[2] for one in where.get("name", "").split(", ")]
-    is_one = tuple(names) if part["together"] else ""
-    return frozenset(tuple(one.split(".")) for one in part["reads"] if one.endswith(is_one))
+    reads = [tuple(one.split(".")) for one in part["reads"]]
+    if any(".".join(one).endswith(part["field"]) for one in reads):
+        return frozenset(reads)
+    names = tuple(one.rpartition(" ")[2] for one in where.get("name", "").split(", "))
+    return frozenset(one for one in reads if ".".join(one).endswith(names))
 
 
 def _judged_facts(rule: Rule) -> frozenset[tuple[str, ...]]:

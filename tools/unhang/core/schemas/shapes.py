@@ -33,7 +33,8 @@ class Shape:
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
-    not_compared: object = None  # why its number is no larger or smaller than that of its like
+    not_compared: object = None  # why one node may have it otherwise than its like
+    costs: str | None = None  # what a node pays that has it otherwise, as `costs` of a rule
 
     @functools.cached_property
     def is_scalar(self) -> bool:
@@ -106,10 +107,16 @@ def resolved(place: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
 def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     place = resolved(place, definitions)
     kinds = place.get("type", "string" if "enum" not in place else [])
-    names = [name for name in ([kinds] if isinstance(kinds, str) else kinds) if name != "null"]
+    names = {kinds} if isinstance(kinds, str) else {*kinds} - {"null"}
     role = place.get("x-kind")
-    counter = role == "counter"
-    sample = counter or role == "sample"
+    marks: dict[str, Any] = {
+        "sample": role in ("counter", "sample"),
+        "counter": role == "counter",
+        "identity": role == "identity",
+        "version": place.get("x-version"),
+        "not_compared": place.get("x-not-compared"),
+        "costs": place.get("x-costs"),
+    }
     if "object" in names:
         if place.get("properties"):
             return Shape(
@@ -118,29 +125,16 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
             )
         inside = place.get("additionalProperties")
         return Shape(
-            "map",
-            item=_shape(inside, definitions) if isinstance(inside, dict) else ANY,
-            sample=sample,
-            counter=counter,
+            "map", item=_shape(inside, definitions) if isinstance(inside, dict) else ANY, **marks
         )
     if "array" in names:
-        return Shape(
-            "list", item=_shape(place.get("items", {}), definitions), sample=sample, counter=counter
-        )
+        return Shape("list", item=_shape(place.get("items", {}), definitions), **marks)
     values = tuple(value for value in place.get("enum", ()) if value is not None)
     if values:
         kind = "text" if isinstance(values[0], str) else "number"
     else:
-        kind = _KINDS[names[0]].kind if len(names) == 1 else "any"
-    return Shape(
-        kind,
-        version=place.get("x-version"),
-        values=values,
-        sample=sample,
-        counter=counter,
-        identity=role == "identity",
-        not_compared=place.get("x-not-compared"),
-    )
+        kind = _KINDS[names.pop()].kind if len(names) == 1 else "any"
+    return Shape(kind, values=values, **marks)
 
 
 def nearest(name: str, known: Iterable[object]) -> str:
