@@ -121,11 +121,13 @@ drain:
   description:
     - State of the node now. C(drained), it takes no new jobs; C(by) and C(reason), who drained it
       and why; C(jobs), its remaining jobs, each with C(id),
-      C(user), C(state) and C(ends); C(owned), this run drained it. Also returned when the module
+      C(user), C(state) and C(ends); C(owned), this run drained it; C(at), slurmctld's time while
+      there are jobs. Also returned when the module
       fails, if the node could be read.
   returned: when the node could be read
   type: dict
-  sample: {drained: true, by: root, reason: "unhang r1: driver 580.95.05", jobs: [], owned: true}
+  sample: {drained: true, by: root, reason: "unhang r1: driver 580.95.05", jobs: [], owned: true,
+    at: ""}
 note:
   description: A note for the operator, printed as by M(ansible.builtin.debug); empty if there is
     none.

@@ -79,7 +79,7 @@ def test_a_node_is_drained_and_released_and_a_second_time_changes_nothing(slurm,
     code, result, _said = role("drain", "gpu001")
     assert (code, result) == (
         0,
-        {"drained": True, "by": "root", "reason": REASON, "jobs": [], "owned": True},
+        {"drained": True, "by": "root", "reason": REASON, "jobs": [], "owned": True, "at": ""},
     )
     states, reason = slurm.state("gpu001")
     assert states == "IDLE+DRAIN"

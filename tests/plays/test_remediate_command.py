@@ -23,10 +23,15 @@ from documented_command import as_typed
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, POLICY, Recorded, planned
 
+from unhang.act.commands.remediate import settle_controller
 from unhang.act.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
+from unhang.act.rollout.conductor import begin
 from unhang.act.rollout.for_ansible import conductor_of
 from unhang.act.rollout.journal import read_journal
+from unhang.core.ansible.controllers import born, is_over, machine
 from unhang.core.run.own_runs import mark_as_own
+
+BY_SIGNAL = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 
 
 @pytest.fixture
@@ -267,9 +272,7 @@ def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_fol
     ]
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["SIGTERM", "Ctrl-C", "SIGHUP"]
-)
+@BY_SIGNAL
 def test_a_rollout_that_is_stopped_in_a_task_ends_ansible_and_names_the_command(
     run_folder, tmp_path, number
 ):
@@ -282,15 +285,12 @@ def test_a_rollout_that_is_stopped_in_a_task_ends_ansible_and_names_the_command(
     python.chmod(0o755)
     local = f"ansible_connection=local ansible_python_interpreter={python}"
     (tmp_path / "hosts").write_text("[rack1]\n" + "".join(f"{host} {local}\n" for host in HOSTS))
-    with stopped(run_folder, number, asked.exists, "--soak", "0") as (process, output):
-        assert process.returncode == 2
+    with stopped(run_folder, number, asked.exists, "--soak", "0") as output:
         assert "unhang: stopped by hand, before a node was touched; go on with: unhang" in output
         assert processes_of(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["SIGTERM", "Ctrl-C", "SIGHUP"]
-)
+@BY_SIGNAL
 def test_a_rollout_that_is_stopped_in_a_soak_names_the_command(run_folder, number):
     recorded = Recorded(run_folder, planned(run_folder))
     recorded.begin()
@@ -299,15 +299,25 @@ def test_a_rollout_that_is_stopped_in_a_soak_names_the_command(run_folder, numbe
     log = run_folder.parent / "log"
     with stopped(
         run_folder, number, lambda: "nothing is done until then" in log.read_text(), "--soak", "1h"
-    ) as (process, output):
-        assert process.returncode == 2
+    ) as output:
         assert "unhang: stopped by hand while released nodes soak; go on with: unhang" in output
         assert output.count(" soaks until ") == 1
 
 
+def test_beside_another_controller_nothing_is_done_until_it_has_ended(run_folder):
+    with under_way(["sleep", "600"], None, None) as other:
+        process = {**machine(), "pid": other.pid, "born": born(other.pid)}
+        begin(run_folder, HOSTS, {"by": "ops@ctl", "controller": process}, is_over, "")
+        done = remediate(run_folder, "--apply")
+        assert done.returncode == 3
+        assert f"ops@ctl (process {other.pid}), who began " in done.stderr
+    settle_controller(run_folder, None)
+    assert [one.status for one in read_journal(run_folder).entries] == ["begun", "done"]
+
+
 @contextlib.contextmanager
 def stopped(run_folder, number, is_due, *argv):
-    """(the command after this signal, which it gets once it is due, what it printed)."""
+    """What the command printed before it ended by this signal, which it gets once it is due."""
     path = run_folder.parent / "log"
     command = ["unhang", "remediate", str(run_folder), "--apply", "--no-smoke", *argv]
     with (
@@ -320,7 +330,8 @@ def stopped(run_folder, number, is_due, *argv):
             time.sleep(0.05)
         process.send_signal(number)
         process.wait(DEADLINE_S)
-        yield process, path.read_text()
+        assert process.returncode == 3
+        yield path.read_text()
 
 
 def processes_of(folder):

@@ -10,6 +10,8 @@ import site_drain
 from fakes.role_play import play_tasks
 from site_drain import FREE
 
+ANSWERED = {**FREE, "at": ""}
+
 
 def play(folder, step, *arguments, **variables):
     """(code, drain_result, all output) of one step, on this machine."""
@@ -45,15 +47,22 @@ def site(folder, **state):
 def test_a_hook_drains_and_releases_and_a_preview_changes_nothing(tmp_path):
     variables = site(tmp_path)
     code, result, output = play(tmp_path, "drain", "--check", **variables)
-    assert (code, result) == (0, FREE)
+    assert (code, result) == (0, ANSWERED)
     assert "the hook would be called with drain" in output
     assert site_drain.known(tmp_path, "gpu001") == FREE
     assert play(tmp_path, "drain", **variables)[:2] == (
         0,
-        {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": [], "owned": True},
+        {
+            "drained": True,
+            "by": "site",
+            "reason": "unhang r1: driver",
+            "jobs": [],
+            "owned": True,
+            "at": "",
+        },
     )
     assert play(tmp_path, "wait", **variables)[0] == 0
-    assert play(tmp_path, "release", **variables)[:2] == (0, FREE)
+    assert play(tmp_path, "release", **variables)[:2] == (0, ANSWERED)
 
 
 def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):

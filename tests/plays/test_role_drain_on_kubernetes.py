@@ -96,7 +96,7 @@ def test_a_node_is_cordoned_emptied_and_uncordoned(role, cluster):
     code, result, _said = role("drain")
     assert (code, result) == (
         0,
-        {"drained": True, "by": "unhang", "reason": OURS, "jobs": [], "owned": True},
+        {"drained": True, "by": "unhang", "reason": OURS, "jobs": [], "owned": True, "at": ""},
     )
     assert cluster.node("gpu001")["spec"]["unschedulable"] is True
     assert cluster.node("gpu001")["metadata"]["annotations"] == {"unhang-drain": OURS}

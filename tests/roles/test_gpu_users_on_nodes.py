@@ -57,7 +57,7 @@ def test_every_holder_is_reported_with_its_service_and_a_job_stops_the_role(busy
 
 
 def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
-    free = {"drained": True, "by": "", "reason": "", "jobs": [], "owned": False}
+    free = {"drained": True, "by": "", "reason": "", "jobs": [], "owned": False, "at": ""}
     # services hold them, but no job does
     assert call_module(busy, NODE, "gpu_users", wait_s=0)["drain"] == free
     job = gpu_daemons.start_job(busy, NODE, "auditor")

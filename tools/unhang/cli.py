@@ -1,8 +1,9 @@
 """The command `unhang`: finds the command's module and calls it.
 
 A command's module is imported only when the command is called, so that `unhang --help` stays fast
-and a broken command affects no other. Exit codes: 0 nothing found, 1 findings at or above
---fail-on, 2 the command failed, 3 it is not decided yet.
+and a broken command affects no other. Exit codes: 0 done, and nothing found, 1 it
+failed, or has findings at or above --fail-on, 2 wrong use, or nothing could be read, 3 not decided
+yet, or it waits.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
 LONGEST_TYPED = 400  # of the command line in a file of a fault
 LAST_LINE = (
-    "unhang COMMAND --help has the options. Exit codes: 0 nothing found at or above --fail-on, 1"
-    " findings, 2 the command failed, 3 not decided yet."
+    "unhang COMMAND --help has the options. Exit codes: 0 done, nothing found at or above --fail-on"
+    ", 1 findings or failed, 2 wrong use or nothing read, 3 not decided yet or waiting."
 )
 # Options of other commands and tools, and their equivalents here.
 OTHER_NAMES = {
@@ -103,7 +104,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         return _run(name, rest)
     except UserError as problem:
-        return _say(str(problem))
+        return _say(str(problem), getattr(problem, "code", COULD_NOT_LOOK))
     except ModuleNotFoundError as problem:
         return _say(missing_package(problem))
     except BrokenPipeError:  # the reader of the output has ended: `| head`
@@ -247,10 +248,10 @@ def _written_down(problem: Exception, name: str, arguments: Sequence[str]) -> st
     return f"a fault of unhang itself: {first}; please report it with {path}"
 
 
-def _say(message: str) -> int:
+def _say(message: str, code: int = COULD_NOT_LOOK) -> int:
     with contextlib.suppress(OSError):  # the terminal was closed
         print(f"unhang: {_cleaned(message)}", file=sys.stderr)
-    return COULD_NOT_LOOK
+    return code
 
 
 def _cleaned(message: str) -> str:

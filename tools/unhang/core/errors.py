@@ -5,4 +5,4 @@ from __future__ import annotations
 
 class UserError(Exception):
     """Its text has what was expected, what was found, where, and the next step; it ends the command
-    with exit code 2."""
+    with exit code 2, or with its `code`."""

@@ -24,13 +24,15 @@ _OURS = re.compile(r"unhang ([A-Za-z0-9][A-Za-z0-9._-]{0,79}): ")
 class DrainAnswer(NamedTuple):
     """The answer of every adapter. drained: the node takes no new jobs now. by, reason: who drained
     it and why, as the scheduler reports them; "" if nobody did. jobs: jobs that still run, [{id,
-    user, state, ends}]; None if they could not be read. owned: the reason is this run's."""
+    user, state, ends}]; None if they could not be read. owned: the reason is this run's. at: the
+    time by the clock that `ends` are times of, as they are; "" if that is not known."""
 
     drained: bool
     by: str
     reason: str
     jobs: Optional[List[Dict[str, Any]]]
     owned: bool
+    at: str = ""
 
 
 class DrainRefused(Exception):

@@ -15,6 +15,7 @@ from ...base.parse.slurm import (
     parse_nodes,
     parse_nodes_json,
     parse_reservations,
+    parse_utc,
 )
 from ...base.process import FOLDERS, run_process
 from ...facts.parse.slurm_conf import expand
@@ -111,7 +112,7 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     """(state of the node, whether anything was or would be changed, note for the operator). Raises
     DrainRefused, SlurmAway, OSError, ValueError."""
     reason = sealed(reason_for(target.asked.run, target.why))
-    standing = _patiently(target.waits, lambda: read_standing(target.node))
+    standing = _standing(target)
     _refuse_another_machine(target, standing)
     user = _patiently(target.waits, _slurm_user) if standing.node.reason in OWN_TEXTS else ""
     decision = decide_drain(standing, target.asked._replace(reason=reason, slurm_user=user))
@@ -137,7 +138,7 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
             ["scontrol", "update", f"nodename={target.node}", "state=drain", f"reason={reason}"]
         ),
     )
-    after = _patiently(target.waits, lambda: read_standing(target.node))
+    after = _standing(target)
     answer = drain_answer(after, target.asked)
     if not answer.owned:
         raise DrainRefused(
@@ -159,7 +160,7 @@ def _is_handed_over(target: SlurmTarget, standing: Standing) -> bool:
 def _reserve(target: SlurmTarget, standing: Standing) -> Tuple[DrainAnswer, bool, str]:
     """As drain: a reservation keeps the node free from the end of its jobs, and ends by itself.
     Raises DrainRefused, SlurmAway, and ValueError if Slurm allows none."""
-    now, answer = int(time.time()), drain_answer(standing, target.asked)
+    now, answer = parse_utc(_clock()), drain_answer(standing, target.asked)
     window = decide_window(standing, target.asked, target.hold_s, now)
     if window.refused:
         raise DrainRefused(window.refused, answer)
@@ -225,7 +226,7 @@ def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     jobs still run when the time is over."""
     until = time.monotonic() + target.waits.jobs_s
     while True:
-        standing = _patiently(target.waits, lambda: read_standing(target.node))
+        standing = _standing(target)
         answer = drain_answer(standing, target.asked)
         if target.preview:
             return (
@@ -255,10 +256,10 @@ def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     """As drain; resumes the node when its drain is this run's, once its slurmd answers, and deletes
     this run's reservation of it."""
     until = time.monotonic() + target.waits.scheduler_s
-    standing = _patiently(target.waits, lambda: read_standing(target.node))
+    standing = _standing(target)
     was_reserved = not target.preview and _unreserve(target, standing)
     while True:
-        standing = _patiently(target.waits, lambda: read_standing(target.node))
+        standing = _standing(target)
         decision = decide_release(standing, target.asked)
         if not decision.act or target.preview:
             note = (
@@ -274,7 +275,7 @@ def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
         target.waits,
         lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=resume"]),
     )
-    after = _patiently(target.waits, lambda: read_standing(target.node))
+    after = _standing(target)
     if "DRAIN" in after.node.states:
         raise DrainRefused(
             f"{target.node} is not released: its state is {'+'.join(sorted(after.node.states))}",
@@ -286,7 +287,7 @@ def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
 def inspect(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     """As drain; changes nothing and waits for no job."""
     return (
-        drain_answer(_patiently(target.waits, lambda: read_standing(target.node)), target.asked),
+        drain_answer(_standing(target), target.asked),
         False,
         "",
     )
@@ -305,7 +306,6 @@ def list_states(waits: Waits, run: str, with_jobs: bool = False) -> Dict[str, An
         if NOT_KNOWN not in found.values() or time.monotonic() >= until:
             break
         time.sleep(max(0.0, min(waits.poll_s, until - time.monotonic())))
-    jobs = {"jobs": _jobs_by_node(waits, nodes)} if with_jobs else {}
     out = {
         node.name: describe(node) if node.reason else "+".join(sorted(node.states))
         for node in nodes
@@ -315,7 +315,7 @@ def list_states(waits: Waits, run: str, with_jobs: bool = False) -> Dict[str, An
         "in_service": sorted(name for name in found if name not in out),
         "out": out,
         "unknown": sorted(name for name in found if found[name] == NOT_KNOWN),
-        **jobs,
+        **({"jobs": _jobs_by_node(waits, nodes)} if with_jobs else {}),
     }
 
 
@@ -335,14 +335,18 @@ def _jobs_by_node(waits: Waits, nodes: "Sequence[SlurmNode]") -> "Dict[str, List
         for job in parse_jobs(row):
             for name in expand(names, MOST_NODES):
                 found.setdefault(name, []).append(job)
-    answers = {
-        node.name: drain_answer(Standing(node, found.get(node.name, ())), Asked(run="")).jobs
+    return {
+        node.name: list(jobs)
         for node in nodes
+        if (jobs := drain_answer(Standing(node, found.get(node.name, ())), Asked(run="")).jobs)
     }
-    return {name: list(jobs) for name, jobs in answers.items() if jobs}
 
 
 STEPS = {"drained": drain, "empty": wait, "released": release, "inspected": inspect}
+
+
+def _standing(target: SlurmTarget) -> Standing:
+    return _patiently(target.waits, lambda: read_standing(target.node))
 
 
 def read_standing(name: str) -> Standing:
@@ -364,7 +368,15 @@ def read_standing(name: str) -> Standing:
     )
     rows = parse_reservations(_call(["scontrol", "-o", "--all", "show", "reservations"]))
     reservations = [row for row in rows if name in expand(row.nodes, MOST_NODES)]
-    return Standing(node=nodes[0], jobs=jobs, reservations=reservations)
+    return Standing(
+        node=nodes[0], jobs=jobs, reservations=reservations, at=_clock() if jobs else ""
+    )
+
+
+def _clock() -> str:
+    """slurmctld's time now, which may be another than this machine's: the line above its
+    configuration ends with it."""
+    return _call(["scontrol", "show", "config"]).partition("\n")[0].rpartition(" ")[2]
 
 
 def read_nodes(*name: str) -> List[SlurmNode]:

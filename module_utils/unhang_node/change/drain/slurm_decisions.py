@@ -24,11 +24,13 @@ OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
 
 
 class Standing(NamedTuple):
-    """A node, its jobs, and its reservations, also future ones."""
+    """A node, its jobs, and its reservations, also future ones. at: slurmctld's own time, as Slurm
+    writes it in UTC; "" if it was not asked."""
 
     node: SlurmNode
     jobs: Sequence[Job] = ()
     reservations: Sequence[Reservation] = ()
+    at: str = ""
 
 
 class Host(NamedTuple):
@@ -92,13 +94,13 @@ def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
     busy = [state for state in BUSY if state in node.states]
     if busy and not jobs:
         jobs = [{"id": "", "user": "", "state": busy[0], "ends": ""}]
-    owned = "DRAIN" in node.states and _is_untouched(node, asked.run)
     return DrainAnswer(
         drained=out,
         by=node.by if out else "",
         reason=node.reason if out else "",
         jobs=jobs,
-        owned=owned,
+        owned="DRAIN" in node.states and _is_untouched(node, asked.run),
+        at=f"{standing.at}Z" if parse_utc(standing.at) else "",
     )
 
 

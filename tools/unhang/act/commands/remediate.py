@@ -24,12 +24,17 @@ from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.plan.planning import PlanOptions
 from unhang.act.plan.role_remedies import ROLE_ORDER
 from unhang.act.rollout.failure_limit import allowed_failures, is_over
-from unhang.act.rollout.journal import controllers_of_a_lost_journal, read_journal
+from unhang.act.rollout.journal import (
+    append,
+    controllers_of_a_lost_journal,
+    read_journal,
+)
 from unhang.act.rollout.rollout_state import RolloutState, replay
 from unhang.act.rollout.soak import DEFAULT as DEFAULT_SOAK
 from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left, soaking_before
 from unhang.act.rollout.status import describe_waiting, exit_code, status_of, undo_command
 from unhang.act.rollout.status_table import ORDER, render_status
+from unhang.act.rollout.steps import DONE, ROLLOUT, Entry
 from unhang.act.rollout.targets import limits_of, waves_of
 from unhang.act.rollout.undone import undone_of
 from unhang.audit.commands.filters import OPTIONS, add_filters, typed
@@ -71,6 +76,12 @@ EXAMPLES = """\
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""  # noqa: E501
 FORMATS = ("table", "json")
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
+
+
+class NotYet(UserError):
+    """Nothing failed: the same command goes on later."""
+
+    code = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +174,8 @@ def run(
     audit: Callable[[list[str]], int],
 ) -> int:
     """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be started;
-    3 nodes wait for their jobs, and the same command goes on with them. audit: `unhang audit`."""
+    3 the same command goes on later: nodes wait for jobs or soak, another controller is at work, or
+    it was stopped. audit: `unhang audit`."""
     options = RemediateOptions.of(arguments)
     _check_max_failed(options.max_failed)
     parse_soak(options.soak)
@@ -189,6 +201,7 @@ def run(
     if options.apply:
         if (code := _nothing_left(folder, plan, options)) is not None:
             return code
+        settle_controller(folder, options)
         refuse_another_than_previewed(folder, plan)
         sys.stderr.write(
             f"unhang: applying {name_of(plan)}: {describe_totals(plan)}; drained by"
@@ -265,6 +278,25 @@ def _nothing_left(folder: Path, plan: Plan, options: RemediateOptions) -> int | 
     return exit_code(status)
 
 
+def settle_controller(folder: Path, options: RemediateOptions) -> None:
+    """Raises NotYet while another controller works on the rollout. Of one that died it records the
+    end, which nobody could know after the next boot of this machine."""
+    standing = replay(read_journal(folder).entries)
+    newest = standing.begun
+    if newest is None or standing.ended:
+        return
+    over = is_known_to_be_over(newest.evidence)
+    if over:
+        ended = Entry(run_folder.utc_now(), "", ROLLOUT, DONE, standing.epoch)
+        append(folder, standing.epoch, ended)
+    elif over is False and not options.take_over:
+        raise NotYet(
+            f"another controller works on the rollout in {as_typed(folder)}:"
+            f" {newest.evidence.get('by')} (process {newest.evidence['controller']['pid']}), who"
+            f" began {newest.at}; when it has ended, go on with: {_again(folder, options)}"
+        )
+
+
 def _soaked(folder: Path, options: RemediateOptions, since: str) -> bool:
     """Whether the playbook, which last began at `since`, is to be run again because it ended at a
     soak; waits for its end first. Raises UserError."""
@@ -280,9 +312,8 @@ def _soaked(folder: Path, options: RemediateOptions, since: str) -> bool:
         with stopped_once():
             time.sleep(seconds_left(until, run_folder.utc_now(), parse_soak(options.soak)))
     except KeyboardInterrupt:
-        raise UserError(
-            "stopped by hand while released nodes soak; go on with:"
-            f" {typed_again(folder, options, '--apply')}"
+        raise NotYet(
+            f"stopped by hand while released nodes soak; go on with: {_again(folder, options)}"
         ) from None
     return True
 
@@ -402,8 +433,6 @@ def variables_of(options: RemediateOptions, folder: Path, plan: Plan) -> dict[st
         "unhang_plan": str(folder),
         "unhang_apply": options.apply,
         "unhang_max_failed": options.max_failed,
-    }
-    chosen |= {
         "unhang_soak": options.soak,
         "unhang_command": typed_again(folder, options, "--apply"),
     }
@@ -467,15 +496,20 @@ def _played(
         )
 
 
+def _again(folder: Path, options: RemediateOptions) -> str:
+    return typed_again(folder, options, "--end" if options.end else "--apply")
+
+
 def _outcome(
     played: Played, folder: Path, plan: Plan, options: RemediateOptions, earlier: int
 ) -> int:
     """earlier: number of entries in the journal before the command: a rollout that was refused has
     written none."""
-    again = typed_again(folder, options, "--end" if options.end else "--apply")
+    again = _again(folder, options)
     has_begun = len(read_journal(folder).entries) > earlier
+    settle_controller(folder, options)
     if played.stopped and not has_begun:
-        raise UserError(f"stopped by hand, before a node was touched; go on with: {again}")
+        raise NotYet(f"stopped by hand, before a node was touched; go on with: {again}")
     if not has_begun:
         # otherwise the reason was already printed
         if not any(map(shown_line, played.output.splitlines())):
@@ -486,7 +520,7 @@ def _outcome(
     code = show(folder, plan, options)
     if (code and played.code < 0) or played.stopped:
         what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
-        raise UserError(
+        raise (NotYet if played.stopped else UserError)(
             f"{what}; continue with: {again}; state of each node: {project.program_as_typed()}"
             f" remediate {as_typed(folder)} --status"
         )

@@ -230,11 +230,12 @@ class Conductor:
         return evidence
 
     def _waited(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
-        """The evidence of a drain or a wait, with the end of its jobs, and whether that is over."""
-        ends = evidence.pop("ends", None) or ()
+        """The evidence of a drain or a wait, with the end of its jobs, and whether that is over, by
+        the scheduler's own clock."""
+        ends, at = evidence.pop("ends", None) or (), evidence.pop("at", None)
         if not evidence.get("jobs"):
             return evidence
-        now = utc_now()
+        now = at or utc_now()
         until = waits_until(self.standing().node(host).waits_since or now, ends)
         return evidence | {"until": until, "over": now >= until}
 

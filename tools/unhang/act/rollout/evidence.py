@@ -16,7 +16,7 @@ def drain_evidence(
     scheduler there is nothing to drain: a node without a job on its GPUs is free."""
     jobs = None if result.get("jobs") is None else [_job(one) for one in result["jobs"]]
     ends = [str(one.get("ends") or "") for one in result.get("jobs") or ()]
-    waited_for = {"jobs": [] if beside_jobs else jobs, "ends": ends}
+    waited_for = {"jobs": [] if beside_jobs else jobs, "ends": ends, "at": result.get("at")}
     if step == "wait":
         return {**waited_for, "beside": jobs if beside_jobs else []}
     if adapter == NO_SCHEDULER:

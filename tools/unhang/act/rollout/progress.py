@@ -4,7 +4,7 @@ with the state of all nodes. No clock, no I/O."""
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from unhang.act.plan.plan_document import Plan
@@ -25,29 +25,26 @@ from unhang.act.rollout.steps import (
     ROLLOUT,
     SOAK,
     UNFINISHED,
-    WAIT,
     Entry,
 )
 from unhang.act.rollout.waiting import until_words
 from unhang.core.nodeset import fold_hosts, shortened
-from unhang.core.text import counted, listed, visible
+from unhang.core.text import counted, visible
 
 LONGEST_HOSTS, LONGEST_WHY = 60, 200
-MOST_JOBS, LONGEST_JOB = 5, 40
 
 
 @dataclass
 class Progress:
     """The journal's entries so far.
 
-    began: (host, step) -> (time of its beginning, deadline); jobs: host -> ids of the jobs on it
-    when it was drained; wave: its index in the plan; edited: what was printed of an edited policy.
+    began: (host, step) -> (time of its beginning, deadline); wave: its index in the plan; edited:
+    what was printed of an edited policy.
     """
 
     plan: Plan
     standing: RolloutState = field(default_factory=RolloutState)
     began: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    jobs: dict[str, list[str]] = field(default_factory=dict)
     wave: int | None = None
     edited: str = ""
 
@@ -94,20 +91,7 @@ class Progress:
         if entry.status == BEGUN:
             until = str(entry.evidence.get("until") or "")
             self.began[key] = (entry.at, until)
-            jobs = (
-                f" for {_jobs(self.jobs.get(entry.host, ()))}"
-                if entry.step == WAIT and self.jobs.get(entry.host)
-                else ""
-            )
-            return (
-                f"{entry.host}: {entry.step}{jobs} {until_words(entry.step, until)}"
-                if until
-                else ""
-            )
-        if entry.step == "drain":
-            self.jobs[entry.host] = [
-                visible(str(job), LONGEST_JOB) for job in entry.evidence.get("jobs") or ()
-            ]
+            return f"{entry.host}: {entry.step} {until_words(entry.step, until)}" if until else ""
         if (
             entry.step == "drain"
             and entry.status == DONE
@@ -175,11 +159,8 @@ class Progress:
         if not times:
             return ""
         until = max(until for _, until in times)
-        jobs = (
-            [job for node in nodes for job in self.jobs.get(node.host, ())] if step == WAIT else []
-        )
-        waits = [until_words(step, until)] * bool(until) + [_jobs(jobs)] * bool(jobs)
-        return ", ".join([f"for {elapsed(min(since for since, _ in times), at)}", *waits])
+        lasts = f"for {elapsed(min(since for since, _ in times), at)}"
+        return f"{lasts}, {until_words(step, until)}" if until else lasts
 
 
 def elapsed(since: str, at: str) -> str:
@@ -200,11 +181,6 @@ def elapsed(since: str, at: str) -> str:
         if seconds < 3600
         else f"{seconds // 3600} h {seconds % 3600 // 60} min"
     )
-
-
-def _jobs(jobs: Sequence[str]) -> str:
-    """The jobs for which the node waits, by the scheduler's names."""
-    return f"{'job' if len(jobs) == 1 else 'jobs'} {listed(jobs, MOST_JOBS)}"
 
 
 def _hosts(hosts: Iterable[str]) -> str:

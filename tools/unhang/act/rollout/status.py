@@ -33,7 +33,6 @@ from unhang.act.rollout.steps import (
     TO_COME,
     UNDONE,
     UNFINISHED,
-    WAIT,
     WAITING,
     Entry,
 )
@@ -233,11 +232,13 @@ def undo_command(program: str, run: str, inventories: Sequence[str] = ()) -> str
 
 def exit_code(status: Mapping[str, Any]) -> int:
     """0 if every node is proved and released and none soaks; 3 if nodes wait
-    for their jobs and others at most for them; else 1."""
-    rest = {row["state"] for row in status["hosts"] if row["state"] != RELEASED}
-    if WAITING in rest:
-        return 3 if rest <= {WAITING, POSTPONED, TO_COME} else 1
-    return 1 if rest or any(row["step"] == SOAK for row in status["hosts"]) else 0
+    for their jobs or soak, and others at most for them; else 1."""
+    rows = status["hosts"]
+    rest = {row["state"] for row in rows if row["state"] != RELEASED}
+    waits = any(row["state"] == WAITING or row["step"] == SOAK for row in rows)
+    if waits and rest <= {WAITING, POSTPONED, TO_COME}:
+        return 3
+    return 1 if rest else 0
 
 
 def describe_waiting(status: Mapping[str, Any]) -> str:
@@ -277,7 +278,7 @@ def _row(
             filter(
                 None,
                 (
-                    as_typed_here(joined(node.why or node.failure)) or _jobs_waited_for(node, own),
+                    as_typed_here(joined(node.why or node.failure)),
                     _to_look_at(node, own),
                 ),
             )
@@ -343,11 +344,6 @@ def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "bandwidth_alone": span_of(one["alone"] for one in rates),
         "bandwidth": span_of(one["last"] for one in rates),
     }
-
-
-def _jobs_waited_for(node: NodeState, own: Sequence[Entry]) -> str:
-    jobs = _last(own, "drain", "jobs") if node.begun == WAIT else None
-    return f"{'job' if len(jobs) == 1 else 'jobs'} {', '.join(map(str, jobs))}" if jobs else ""
 
 
 def _to_look_at(node: NodeState, own: Sequence[Entry]) -> str:

@@ -81,31 +81,6 @@ def test_the_screen_folds_nodes_by_step_and_state_and_says_until_when_it_waits(p
     ]
 
 
-def test_the_jobs_that_are_waited_for_are_named(plan):
-    progress, jobs = Progress(plan), [str(number) for number in range(4711, 4718)]
-    drained = [
-        Entry(at(15), "a", "drain", BEGUN),
-        Entry(at(18), "a", "drain", DONE, 7, {"drained": True, "owned": True, "jobs": jobs}),
-    ]
-    named = "jobs 4711, 4712, 4713, 4714, 4715 and 2 more"
-    assert (
-        list(progress.feed([*BEGINNING, *LOCKED, *drained, WAITING]))[-1]
-        == f"a: wait for {named} until 2026-11-20T07:59:59Z at the latest"
-    )
-    assert (
-        progress.screen(at(270))[1]
-        == f"  wait           a  for 4 min 10 s, until 2026-11-20T07:59:59Z at the latest, {named}"
-    )
-    again = [
-        *drained[:1],
-        Entry(at(18), "a", "drain", DONE, 7, {"drained": True, "owned": True, "jobs": ["4717"]}),
-    ]
-    assert (
-        list(progress.feed([*again, WAITING]))[-1]
-        == "a: wait for job 4717 until 2026-11-20T07:59:59Z at the latest"
-    )
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (-5, "0 s")]
 )
@@ -170,21 +145,15 @@ def test_how_long_jobs_are_waited_for_is_the_roles_own_limit():
         defaults("drain")["drain_wait_timeout_s"],
         defaults("smoke_test")["smoke_test_deadline_s"],
     ) == (DRAIN_WAIT_S, SMOKE_S)
-    assert (
-        limit_of("wait", {}),
-        limit_of("wait", {"drain_wait_timeout_s": "60"}),
-        limit_of("drain", {}),
-    ) == (DRAIN_WAIT_S, 60, 0)
-    assert (
-        limit_of("wait", {"drain_wait_timeout_s": "{{ hours * 3600 }}"})
-        == limit_of("wait", {"drain_beside_jobs": "true"})
-        == 0
-    )
 
 
 @pytest.mark.parametrize(
     ("step", "variables", "kinds", "seconds"),
     [
+        ("wait", {}, 1, DRAIN_WAIT_S),
+        ("wait", {"drain_wait_timeout_s": "60"}, 1, 60),
+        ("wait", {"drain_wait_timeout_s": "{{ hours * 3600 }}"}, 1, 0),
+        ("wait", {"drain_beside_jobs": "true"}, 1, 0),
         ("reboot", {}, 1, 2 * 1800 + 120),
         ("reboot_back", {"unhang_reboot_timeout_s": 60}, 1, 240),
         ("reboot", {"unhang_reboot_timeout_s": "{{ x }}"}, 1, 0),

@@ -180,7 +180,7 @@ def test_a_soak_is_seen_in_the_status_also_after_the_controller_was_killed(recor
     [row] = [one for one in found["hosts"] if one["host"] == "a"]
     until = recorded.standing().soak.evidence["until"]
     assert (row["state"], row["step"], row["until"]) == ("released", "soak", until)
-    assert exit_code(found) == 1
+    assert exit_code(found) == 3
     assert (
         f"a soaks until {until} (back in service), then is asked again, and wave 1 begins"
         in render_status(found)

@@ -67,20 +67,6 @@ def test_after_a_death_in_any_step_the_step_and_what_comes_next_are_named(record
     assert f"now      {NOW[step]} since " in text
 
 
-def test_a_node_that_waits_for_its_jobs_is_a_state_of_the_document(recorded):
-    recorded.begin()
-    for step in ("lock", "drain", "wait"):
-        evidence = {
-            key: value.format(host="a") if isinstance(value, str) else value
-            for key, value in EVIDENCE[step].items()
-        }
-        waits = {"jobs": ["4711 of alice"], "ends": [], "wait_s": 3600} if step == "wait" else {}
-        recorded.record(
-            recorded.ask("a", step, GROUPS, "9"), StepResult("ok", {**evidence, **waits})
-        )
-    assert (row(recorded)["state"], row(recorded)["drained"]) == ("waiting", True)
-
-
 def test_until_when_a_step_may_take_is_shown_with_it(recorded):
     recorded.begin()
     recorded.through("a", until="reboot")

@@ -28,6 +28,7 @@ from unhang.act.rollout.waiting import (
     GRACE_S,
     UNLIMITED_S,
     parse_time,
+    utc_text,
     waits_until,
 )
 from unhang.core.errors import UserError
@@ -40,19 +41,17 @@ DRAINED = [
 ]
 
 
+def moment(seconds):
+    return datetime.datetime.fromisoformat(SINCE) + datetime.timedelta(seconds=seconds)
+
+
 def later(seconds):
-    return (datetime.datetime.fromisoformat(SINCE) + datetime.timedelta(seconds=seconds)).strftime(
-        "%Y-%m-%dT%H:%M:%SZ"
-    )
+    return utc_text(moment(seconds))
 
 
 def local(seconds):
     """As squeue prints it, by the clock of its host."""
-    return (
-        (datetime.datetime.fromisoformat(SINCE) + datetime.timedelta(seconds=seconds))
-        .astimezone()
-        .strftime("%Y-%m-%dT%H:%M:%S")
-    )
+    return moment(seconds).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
 
 
 @pytest.mark.parametrize(

@@ -249,9 +249,16 @@ def test_jobs_are_waited_for_and_so_are_those_that_squeue_does_not_list():
 
 
 def test_an_answer_names_whose_the_drain_is():
-    assert drain_answer(standing("IDLE+DRAIN", OURS), ASKED) == (True, "alice", OURS, [], True)
-    assert drain_answer(standing("IDLE+DRAIN", OTHERS), ASKED) == (True, "alice", OTHERS, [], False)
-    assert drain_answer(standing("IDLE"), ASKED) == (False, "", "", [], False)
+    assert drain_answer(standing("IDLE+DRAIN", OURS), ASKED) == (True, "alice", OURS, [], True, "")
+    assert drain_answer(standing("IDLE+DRAIN", OTHERS), ASKED) == (
+        True,
+        "alice",
+        OTHERS,
+        [],
+        False,
+        "",
+    )
+    assert drain_answer(standing("IDLE"), ASKED) == (False, "", "", [], False, "")
 
 
 @pytest.mark.parametrize(

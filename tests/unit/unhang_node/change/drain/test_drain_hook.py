@@ -42,7 +42,7 @@ def say(**changes):
 
 
 def test_a_hook_gets_step_node_run_and_reason_and_its_answer_is_taken(hook):
-    assert hook("drain", say()) == ((True, "site", "unhang r1: driver", [], True), True, "")
+    assert hook("drain", say()) == ((True, "site", "unhang r1: driver", [], True, ""), True, "")
     assert hook.calls() == ["--site=a|drain|gpu001|r1|unhang r1: driver|"]
 
 
