@@ -19,6 +19,7 @@ from unhang.core.verdict.answer import screen_of
 from unhang.jobs.inspect.answer import answer_of, certainty_of
 from unhang.jobs.inspect.moves import CHILDREN, DATA, SOCKETS, at_rest, moves
 from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.watch.answers import halted_words
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
 from unhang_node.base.section import Denied
@@ -316,6 +317,7 @@ def test_a_frozen_control_group_is_named_and_is_no_fault_of_the_kernel(
     assert (found["state"], suspect["phase"], certainty_of(found)) == ("hung", "frozen", "sure")
     assert suspect["why"] == f"its control group {folder} is frozen"
     assert f"the switch in '{folder}'" in suspect["next"]
+    assert halted_words(found) == "a process of it was frozen by somebody, who can let it go on"
 
 
 def test_a_stopped_child_for_which_a_rank_waits_is_named_with_what_lets_it_go_on():

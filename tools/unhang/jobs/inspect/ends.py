@@ -15,6 +15,8 @@ from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
 from unhang_node.base.parse.values import as_map, as_maps, number_of
 
+# phases of suspects: what somebody did to them, and lets go on
+FROZEN, STOPPED = "frozen", "stopped"
 NEXT = {
     "gone": (
         "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --host {host};"
@@ -23,12 +25,12 @@ NEXT = {
     "debugger": (
         "process {tracer} on {host} traces it (a debugger): let it go on, or end that process"
     ),
-    "frozen": (
+    FROZEN: (
         "let it go on: docker unpause (or podman) where a container was paused, else as root on"
         " {host}: unset the switch in {folder} (cgroup.freeze 0, or freezer.state THAWED); or find"
         " out who froze it"
     ),
-    "stopped": (
+    STOPPED: (
         "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container;"
         " kill -CONT {pid} on {host} lets it go on"
     ),
@@ -159,21 +161,21 @@ def stopped_or_stuck(job: JobLook) -> Iterator[Suspect]:
     """Stopped by a signal or a debugger, or in the kernel where no signal reaches."""
     for look in job.looks:
         where = f"; it stands in {look.where}" if look.where else ""
-        phase, pid = look.activity or "job", look.pid
+        phase, pid = STOPPED, look.pid
         if look.frozen:
-            phase, why = "frozen", f"its control group {look.frozen} is frozen"
-            then = NEXT["frozen"]
+            phase, why = FROZEN, f"its control group {look.frozen} is frozen"
+            then = NEXT[FROZEN]
         elif child := _halted(look):
-            pid, then = child["pid"], NEXT["stopped"]
+            pid, then = child["pid"], NEXT[STOPPED]
             why = f"its child {pid} ({child['command']}) is stopped (state T), and it waits for it"
         elif look.is_stopped:
             why = f"its process is stopped (state {look.state})"
             seq = max(job.standing.total.values(), default=0)
             why += f" before collective {seq} was over, all others wait for it" * bool(seq)
-            then = NEXT["debugger" if look.tracer else "stopped"]
+            then = NEXT["debugger" if look.tracer else STOPPED]
         elif look.in_kernel:
             why = f"its process hangs in the kernel (state D, in {look.wchan or 'the kernel'})"
-            then = NEXT["kernel"]
+            phase, then = look.activity or "job", NEXT["kernel"]
         else:
             continue
         yield Suspect(

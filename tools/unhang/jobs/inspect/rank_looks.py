@@ -20,7 +20,7 @@ from unhang.jobs.inspect.whose_gpus import gpu_pids, own_gpus
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
 ENDED = ("gone", "reused")
-STOPPED = ("T", "t")
+HALTED = ("T", "t")  # states of a process that is stopped or traced
 BUSY_PERCENT = 95
 # What an engine does: it waits for a request, or for what its workers answer, or it goes on.
 IDLE, ASKS, MOVES = "idle", "asks", "moves"
@@ -117,7 +117,7 @@ class RankLook:
     @property
     def is_stopped(self) -> bool:
         """Stopped in both looks."""
-        return bool(self.states) and all(state in STOPPED for state in self.states)
+        return bool(self.states) and all(state in HALTED for state in self.states)
 
     @property
     def is_ended(self) -> bool:
@@ -342,7 +342,7 @@ def _children(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[d
             "wchan": row.get("wchan"),
             "took_s": number_of(row.get("cpu_s")) - number_of(then.get("cpu_s")),
             "is_new": not then,
-            "is_stopped": row.get("state") in STOPPED and then.get("state") in STOPPED,
+            "is_stopped": row.get("state") in HALTED and then.get("state") in HALTED,
         }
 
 

@@ -209,7 +209,7 @@ def test_a_worker_of_a_loader_that_is_stopped_is_named_with_what_lets_it_go_on()
     for child in (proc[name][1]["children"][-1] for name in ("ranks_1", "ranks_2")):
         child["state"] = "T"
     first, *_ = inspection_of([document])["suspects"]
-    assert (first["rank"], first["phase"]) == (1, "loading")
+    assert (first["rank"], first["phase"]) == (1, "stopped")
     assert f"kill -CONT {child['pid']} on vm" in first["next"]
 
 
