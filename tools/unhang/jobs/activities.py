@@ -22,13 +22,16 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 
 @dataclass(frozen=True)
 class Activity:
-    """name: of the table. function, place: the frame that decides it. user: the caller in the
-    user's code, "" without one."""
+    """name: of the table. function, place: the frame that decides it. user: the youngest frame of
+    the user's code, "" without one: it calls the function, or is called below it. caller: the one
+    that calls `user`, which may be a wrapper of one line."""
 
     name: str
     function: str
     place: str
     user: str
+    caller: str = ""
+    is_below: bool = False
 
     @property
     def awaits_gpu(self) -> bool:
@@ -42,11 +45,16 @@ class Activity:
 
     @property
     def where(self) -> str:
-        """all_reduce, called by step (train.py:88)."""
+        """all_reduce, called by step (train.py:88), by main (line 90); or, where a library
+        calls the user's code, read (data.py:7), called by __next__."""
         own = f"{self.function} ({self.place})"
-        return (
-            own if not self.user or self.user == own else f"{self.function}, called by {self.user}"
-        )
+        if not self.user or self.user == own:
+            return own
+        if self.is_below:
+            return f"{self.user}, called by {self.function}"
+        same_file = self.user.rpartition("(")[2].rpartition(":")[0]
+        by = f", by {self.caller}".replace(f"({same_file}:", "(line ") if self.caller else ""
+        return f"{self.function}, called by {self.user}{by}"
 
 
 @cache
@@ -71,7 +79,9 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
     parsed = [found for found in (_FRAME.match(frame) for frame in frames) if found]
     if not parsed:
         return None
-    user = next((_shown(found) for found in parsed if not _LIBRARY.search(found["path"])), "")
+    own = [found for found in parsed if not _LIBRARY.search(found["path"])]
+    user, caller = [*map(_shown, own[:2]), "", ""][:2]
+    caller = "" if caller.startswith("<module> (") else caller
     if user.startswith("<module> (") and any(
         found["path"].startswith("<frozen importlib") for found in parsed
     ):
@@ -91,8 +101,10 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
                     _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"],
                     _file_and_line(found),
                     user,
+                    caller,
+                    bool(own) and parsed.index(own[0]) < parsed.index(found),
                 )
-    first = next((found for found in parsed if not _LIBRARY.search(found["path"])), parsed[0])
+    first = [*own, *parsed][0]
     return Activity(CODE, first["function"], _file_and_line(first), user)
 
 
@@ -112,6 +124,13 @@ def user_frames(frames: Sequence[str]) -> list[str]:
         for frame in frames
         if (found := _FRAME.match(frame)) and not _LIBRARY.search(found["path"])
     ]
+
+
+def first_parting(paths: Sequence[Sequence[str]]) -> list[str]:
+    """Of each path its first place, from the outermost on, in which they are not all the same; []
+    if none leaves the others. paths: calls of ranks, compared as far as the shortest goes."""
+    steps = zip(*paths, strict=False)
+    return next((list(places) for places in steps if len(set(places)) > 1), [])
 
 
 def function_names(frames: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.activities import COLLECTIVE
+from unhang.jobs.activities import COLLECTIVE, first_parting
 from unhang.jobs.inspect.agreement import gpus_move
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
@@ -109,24 +109,18 @@ def _next(job: JobLook, ways: Sequence[str]) -> str:
 
 
 def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
+    """Those who left the others in the oldest line of the user's code that is not the same in all.
+    The operations alone do not tell: the root of a broadcast is ahead of those that it sends to."""
     sides: dict[str, list[RankLook]] = {}
-    for look, side in zip(waiting, _sides(waiting), strict=True):
+    functions = [look.doing.function if look.doing else "" for look in waiting]
+    parting = first_parting([look.path for look in waiting]) or functions
+    for look, side in zip(waiting, parting, strict=True):
         sides.setdefault(side, []).append(look)
     largest = max(map(len, sides.values()))
     usual = [name for name, side in sides.items() if len(side) == largest]
     return [
         look for name, side in sides.items() if len(usual) > 1 or name != usual[0] for look in side
     ]
-
-
-def _sides(waiting: Sequence[RankLook]) -> list[str]:
-    """Of each rank the oldest line of the user's code in which they are not all the same. The
-    operations alone do not tell: the root of a broadcast is ahead of those that it sends to."""
-    depth = min(len(look.path) for look in waiting)
-    for frames in ([look.path[at] for look in waiting] for at in range(depth)):
-        if len(set(frames)) > 1:
-            return frames
-    return [look.doing.function if look.doing else "" for look in waiting]
 
 
 def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:

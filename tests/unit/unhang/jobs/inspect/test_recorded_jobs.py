@@ -113,7 +113,11 @@ def test_a_rank_that_computes_in_backward_waits_for_nobody():
 
 
 FRAMEWORKS = {
-    "accelerate": ("torch", "called by wait_for_a_server_that_is_gone", "AllReduce"),
+    "accelerate": (
+        "torch",
+        "wait_for_a_server_that_is_gone (framework_job.py:25), called by fetch",
+        "AllReduce",
+    ),
     "lightning": ("torch", "it sleeps in wait_for_a_server_that_is_gone", "AllReduce"),
     "fsdp2": ("torch", "it sleeps in wait_for_a_server_that_is_gone", "AllGather"),
     "jax": ("jax", "it sleeps in wait_for_a_server_that_is_gone", "AllReduce"),
