@@ -388,24 +388,34 @@ def _core(event: Event) -> str:
 
 def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
     """Ranks or nodes were started with different values of a setting that all ranks of a job share,
-    and waited for each other in vain.
+    and waited for each other in vain. A rank on two sides is of two jobs or attempts in one folder,
+    and one that met at another port is of an earlier attempt.
 
     Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous.
     """
-    waited = facts.of("store_count") or facts.of("store_timeout")
-    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if waited else ():
+    # lines of whoever finds nobody at an address
+    in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
+    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if in_vain else ():
         given = [one for one in facts.of("setting") if one.fields["name"] == name]
         by_file = {event.file: event for event in given}  # a file each of a rank or a node
-        by_value = {one.fields["value"]: one for one in reversed(by_file.values())}
-        if len(by_value) > 1 and len({(one.file, one.fields["value"]) for one in given}) == len(
-            by_file
+        # at one address a side may end its wait, and the others' is for more than there are
+        waited = any if name == "WORLD_SIZE" else all
+        sides: dict[str, list[Event]] = {}
+        for one in by_file.values():
+            sides.setdefault(one.fields["value"] or "", []).append(one)
+        ranks = [rank for side in sides.values() for rank in {*map(rank_of, side)} - {None}]
+        if (
+            len(sides) > 1
+            and len({(one.file, one.fields["value"]) for one in given}) == len(by_file)
+            and len(ranks) == len(set(ranks))
+            and waited(bool(in_vain & {one.file for one in side}) for side in sides.values())
         ):
+            first = {value: side[0] for value, side in reversed(sides.items())}
             why = "; ".join(
-                f"{name}={value} in {PurePath(event.file).name}"
-                for value, event in by_value.items()
+                f"{name}={value} in {PurePath(event.file).name}" for value, event in first.items()
             )
             yield Evidence(
-                "launch_mismatch", STRONG + 2, why, tuple(by_value.values()), "two-rendezvous"
+                "launch_mismatch", STRONG + 2, why, tuple(first.values()), "two-rendezvous"
             )
 
 
