@@ -12,9 +12,8 @@ from unhang.jobs.activities import COLLECTIVE, first_parting
 from unhang.jobs.inspect.agreement import gpus_move
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
-from unhang.jobs.inspect.rank_looks import RankLook, gpus_and_pids
+from unhang.jobs.inspect.rank_looks import RankLook
 from unhang.jobs.inspect.stands import stand_of
-from unhang.jobs.inspect.whose_gpus import own_gpus
 
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list",
                   "recv_object_list"}  # fmt: skip
@@ -126,7 +125,7 @@ def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
 def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
     """Whether those who wait did so without a break: asleep all the time, or before a GPU that
     moves no memory."""
-    on_gpus = any(own_gpus(*gpus_and_pids(document, 2)) for document in job.documents)
+    on_gpus = any(node.has_gpus for node in job.nodes)
     return any(look.waited for look in waiting) or (on_gpus and gpus_move(job) is False)
 
 

@@ -12,7 +12,7 @@ from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import LOADING, STARTING
 from unhang.jobs.inspect.job_look import JobLook
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.jobs.inspect.rank_looks import RankLook, section
 from unhang_node.base.parse.values import as_map, as_maps, number_of
 
 # phases of suspects: what somebody did to them, and lets go on
@@ -222,18 +222,14 @@ def never_meet(job: JobLook) -> list[Suspect]:
     if not is_early or job.standing.version or not job.looks:
         return []
     own = job.looks[0]
-    for document in job.documents:
-        others = [
-            row
-            for row in as_maps(section(document, "ranks").get("apart"))
-            if isinstance(row.get("rank"), int) and row["rank"] not in {r.rank for r in job.looks}
-        ]
+    for node in job.nodes:
+        others = [one for one in node.apart if one.rank not in {look.rank for look in job.looks}]
         if others:
             ranks = [look.rank for look in job.looks if look.rank is not None]
             why = (
                 f"rank {fold_ranks(ranks)} waits at {_meets(own.job)} and rank"
-                f" {fold_ranks([row['rank'] for row in others])} (pid {others[0].get('pid')} on"
-                f" {host_of(document)}) at {_meets(str(others[0].get('job')))}: the same user,"
+                f" {fold_ranks([one.rank for one in others])} (pid {others[0].pid} on"
+                f" {node.host}) at {_meets(others[0].job)}: the same user,"
                 " program and world size, but two jobs, which never meet"
             )
             return [Suspect(own.host, own.rank, None, STARTING, why, NEXT["meet"])]
@@ -279,7 +275,7 @@ def never_came(job: JobLook) -> list[Suspect]:
         why = f"its launcher waits in {where} for the launchers of the other nodes"
         return [Suspect(host, None, None, STARTING, why, NEXT["others"])]
     if absent:
-        hosts = ", ".join(dict.fromkeys(host_of(document) for document in job.documents))
+        hosts = ", ".join(dict.fromkeys(node.host for node in job.nodes))
         why = (
             f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts};"
             f" {ranks_wait(len(starting))} for it in {where}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from unhang.core.text import visible
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
+from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Raised, Verdict
 from unhang.jobs.inspect.rank_looks import RankLook, section
 from unhang.jobs.inspect.stands import RESTING_CORES, stands_words
 from unhang_node.base.parse.values import as_maps
@@ -25,16 +25,6 @@ _LINE = re.compile(r"^(?:\[rank(?P<rank>\d{1,6})\]:\s?)?(?P<text>.*)$")
 _BEGIN = "Traceback (most recent call last):"
 _PLACE = re.compile(r'^\s+File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,9})')
 _ERROR = re.compile(r"^[A-Za-z_][\w.]{0,120}(?:: .*)?$")
-
-
-@dataclass(frozen=True)
-class Raised:
-    """rank: None where the log is of several and no line says whose it is. error: as Python prints
-    it, with its place; path: of the log."""
-
-    rank: int | None
-    error: str
-    path: str
 
 
 def raised_in(documents: Sequence[Mapping[str, Any]]) -> list[Raised]:
@@ -75,7 +65,7 @@ def _at_the_end(lines: Sequence[str]) -> Iterator[tuple[int | None, str]]:
 
 def with_raised(verdict: Verdict, job: JobLook) -> Verdict:
     """The verdict on a job that hangs or may hang, with the rank first whose log ends so."""
-    raised = raised_in(job.documents) if verdict.state in (HUNG, UNKNOWN) and job.looks else []
+    raised = job.raised if verdict.state in (HUNG, UNKNOWN) and job.looks else ()
     looks = {look.rank: look for look in job.looks if look.rank is not None}
     known = [one for one in raised if one.rank in looks]
     if not raised:

@@ -40,7 +40,6 @@ from unhang.jobs.inspect.job_look import (
     UNKNOWN,
     JobLook,
     Verdict,
-    job_look,
 )
 from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import (
@@ -52,6 +51,7 @@ from unhang.jobs.inspect.rank_looks import (
     section,
     waiting_ranks,
 )
+from unhang.jobs.inspect.read_job import read_job
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import (
     COMPILING,
@@ -79,7 +79,7 @@ KERNEL = (
 
 def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The document. documents: evidence of the nodes of one job."""
-    job = job_look(documents)
+    job = read_job(documents)
     verdict, flights = _judge(job), None
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
         verdict, flights = with_recorded(verdict, job)
