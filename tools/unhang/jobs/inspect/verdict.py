@@ -19,6 +19,7 @@ from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.suspect import Suspect
+from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
 from unhang.jobs.inspect.all_wait import all_in, everybody_is, is_quiet, some_are
@@ -196,7 +197,11 @@ def _judge(job: JobLook) -> Verdict:
         named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
     waiting, others = _sides(job)
-    answer = one_answer([standing.waited], _seen(job, waiting, others))
+    answer = one_answer([standing.waited, _recorded(job)], _seen(job, waiting, others))
+    if not standing.waited.names_somebody:
+        return _by_stacks(
+            job, waiting, [one for one in others if one.rank in answer.roots] or others
+        )
     by_rank = {look.rank: look for look in job.looks}
     stand = [(rank, by_rank.get(rank)) for rank in answer.roots or answer.ring]
     if stand and {*answer.ring}.issuperset(answer.roots):
@@ -234,6 +239,13 @@ def _seen(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook])
         _numbers(look for look in works if busy_word(look) == IDLE),
         any(look.moved for look in waiting),
     )  # fmt: skip
+
+
+def _recorded(job: JobLook) -> WaitedFor:
+    """Whom dumps name. They are of an earlier moment: they decide among those whom others name, and
+    whoever waited in a ring then may not now."""
+    found = job.recording.answer if job.recording else WaitedFor()
+    return WaitedFor() if found.left_the_order else WaitedFor(found.roots, found.waits)
 
 
 def _numbers(looks: Iterable[RankLook]) -> frozenset[int]:

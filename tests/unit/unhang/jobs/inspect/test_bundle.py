@@ -382,6 +382,29 @@ def test_dumps_add_to_a_hang_and_never_make_one():
     assert "flight" not in str(inspection_of([with_dumps(look("never"), 6, 6)]))
 
 
+@pytest.mark.parametrize("ras", [True, False])
+@pytest.mark.parametrize(
+    ("newest", "named"), [((), {1, 2}), ((6, 5, 6), {1}), ((5, 6, 6), {1, 2})],
+    ids=["none", "one of them", "another one"],
+)  # fmt: skip
+def test_of_those_who_stand_elsewhere_the_one_that_dumps_name_too_is_waited_for(newest, named, ras):
+    document = look("never")
+    sections = document["sections"]
+    third = document["ranks"][1]["pid"] + 1
+    for rows in (
+        document["ranks"], *(sections["proc"][f"ranks_{at}"] for at in (1, 2)),
+        sections["stacks"]["processes"], sections["stacks"]["processes_2"],
+    ):  # fmt: skip
+        rows.append({**rows[1], "pid": third, "rank": 2, "own_pid": third})
+    sections["ras"]["looks"] = sections["ras"]["looks"] if ras else []
+    for row in (one["communicators"][0] for one in sections["ras"]["looks"]):
+        row["members"].append([2, "127.0.0.1", third, 0])
+        row["counts"][1]["ranks"].append(2)
+    found = inspection_of([with_dumps(document, *newest)])
+    assert found["state"] == "hung"
+    assert {one["rank"] for one in found["suspects"]} == named
+
+
 @pytest.mark.parametrize("scene", ["never", "loader", "killed", "lock"])
 def test_a_rank_that_look_and_dumps_agree_on_is_said_once_and_the_look_comes_first(
     scene, tmp_path, capsys
