@@ -144,6 +144,23 @@ def test_a_traceback_at_the_end_of_a_ranks_log_comes_before_where_it_stands(
     assert "rank_desync_app" not in {one["cause"] for one in found["causes"]}
 
 
+@pytest.mark.parametrize(
+    ("between", "error"),
+    [
+        ("During handling of the above exception, another exception occurred:", "KeyError: 'shard"),
+        ("step 4", "RuntimeError: closed by peer (train.py:40)"),
+    ],
+)
+def test_of_a_chain_of_exceptions_the_first_is_the_cause(between, error):
+    then = (
+        TRACEBACK[0],
+        '  File "/home/u/train.py", line 40, in main',
+        "RuntimeError: closed by peer",
+    )
+    found = inspection_of([with_log(look("never"), 1, *TRACEBACK, "", between, "", *then)])
+    assert found["suspects"][0]["why"].startswith(f"its log ends with {error}")
+
+
 @pytest.mark.parametrize(("grows", "state"), [(0, "hung"), (1, "unknown")])
 def test_a_rank_that_goes_on_logging_after_its_exception_is_not_called_hung(grows, state):
     """As one that tries again each few seconds."""
