@@ -20,8 +20,8 @@ from unhang.jobs.inspect.rank_looks import (
     waiting_ranks,
 )
 from unhang.jobs.inspect.tracebacks import raised_in
-from unhang.jobs.inspect.whose_gpus import gpu_pids, own_gpus, shares_a_gpu
-from unhang_node.base.parse.values import as_list, as_maps, number_of
+from unhang.jobs.inspect.whose_gpus import own_gpus, shares_a_gpu
+from unhang_node.base.parse.values import as_maps
 
 IDLE_LINK_KIB_S = 1024
 
@@ -42,11 +42,11 @@ def read_job(documents: Sequence[Mapping[str, Any]]) -> JobLook:
 def _node(document: Mapping[str, Any]) -> NodeLook:
     first, second = (own_gpus(*gpus_and_pids(document, number)) for number in (1, 2))
     most_kib = IDLE_LINK_KIB_S * gap_s_of(section(document, "nvml"))
-    moved = (_link_kib(after) - _link_kib(gpu) for gpu, after in zip(first, second, strict=False))
+    moved = (after.link_kib - gpu.link_kib for gpu, after in zip(first, second, strict=False))
     return NodeLook(
         host_of(document),
         bool(second),
-        any(map(gpu_pids, second)),
+        any(gpu.pids for gpu in second),
         bool(computing_gpus(document)) or any(kib > most_kib for kib in moved),
         shares_a_gpu(*gpus_and_pids(document, 2)),
         tuple(
@@ -55,7 +55,3 @@ def _node(document: Mapping[str, Any]) -> NodeLook:
             if isinstance(row.get("rank"), int)
         ),
     )
-
-
-def _link_kib(gpu: Mapping[str, Any]) -> float:
-    return sum(map(number_of, as_list(gpu.get("nvlink_kib"))))
