@@ -397,20 +397,16 @@ def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
     in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
     for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if in_vain else ():
         given = [one for one in facts.of("setting") if one.fields["name"] == name]
-        by_file = {event.file: event for event in given}  # a file each of a rank or a node
+        first = {str(one.fields["value"]): one for one in reversed(given)}
+        # a file each of a rank or a node
+        known = {
+            (one.file if (rank := rank_of(one)) is None else rank, one.fields["value"])
+            for one in given
+        }
+        waited = {one.fields["value"] for one in given if one.file in in_vain}
         # at one address a side may end its wait, and the others' is for more than there are
-        waited = any if name == "WORLD_SIZE" else all
-        sides: dict[str, list[Event]] = {}
-        for one in by_file.values():
-            sides.setdefault(one.fields["value"] or "", []).append(one)
-        ranks = [rank for side in sides.values() for rank in {*map(rank_of, side)} - {None}]
-        if (
-            len(sides) > 1
-            and len({(one.file, one.fields["value"]) for one in given}) == len(by_file)
-            and len(ranks) == len(set(ranks))
-            and waited(bool(in_vain & {one.file for one in side}) for side in sides.values())
-        ):
-            first = {value: side[0] for value, side in reversed(sides.items())}
+        enough = waited == {*first} or (waited and name == "WORLD_SIZE")
+        if len(first) > 1 and enough and len(known) == len({who for who, _ in known}):
             why = "; ".join(
                 f"{name}={value} in {PurePath(event.file).name}" for value, event in first.items()
             )
