@@ -23,8 +23,8 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 @dataclass(frozen=True)
 class Activity:
     """name: of the table. function, place: the frame that decides it. user: the youngest frame of
-    the user's code, "" without one: it calls the function, or is called below it. caller: the one
-    that calls `user`, which may be a wrapper of one line."""
+    the user's code, "" without one: it calls the function, or is called below it. caller: the
+    function that calls `user`, which may be a wrapper of one line."""
 
     name: str
     function: str
@@ -45,15 +45,14 @@ class Activity:
 
     @property
     def where(self) -> str:
-        """all_reduce, called by step (train.py:88), by main (line 90); or, where a library
+        """all_reduce, called by step (train.py:88), by main; or, where a library
         calls the user's code, read (data.py:7), called by __next__."""
         own = f"{self.function} ({self.place})"
         if not self.user or self.user == own:
             return own
         if self.is_below:
             return f"{self.user}, called by {self.function}"
-        same_file = self.user.rpartition("(")[2].rpartition(":")[0]
-        by = f", by {self.caller}".replace(f"({same_file}:", "(line ") if self.caller else ""
+        by = f", by {self.caller}" if self.caller else ""
         return f"{self.function}, called by {self.user}{by}"
 
 
@@ -80,8 +79,8 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
     if not parsed:
         return None
     own = [found for found in parsed if not _LIBRARY.search(found["path"])]
-    user, caller = [*map(_shown, own[:2]), "", ""][:2]
-    caller = "" if caller.startswith("<module> (") else caller
+    user = next(map(_shown, own), "")
+    caller = next((one["function"] for one in own[1:2] if one["function"] != "<module>"), "")
     if user.startswith("<module> (") and any(
         found["path"].startswith("<frozen importlib") for found in parsed
     ):
@@ -124,13 +123,6 @@ def user_frames(frames: Sequence[str]) -> list[str]:
         for frame in frames
         if (found := _FRAME.match(frame)) and not _LIBRARY.search(found["path"])
     ]
-
-
-def first_parting(paths: Sequence[Sequence[str]]) -> list[str]:
-    """Of each path its first place, from the outermost on, in which they are not all the same; []
-    if none leaves the others. paths: calls of ranks, compared as far as the shortest goes."""
-    steps = zip(*paths, strict=False)
-    return next((list(places) for places in steps if len(set(places)) > 1), [])
 
 
 def function_names(frames: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.activities import COLLECTIVE, first_parting
+from unhang.jobs.activities import COLLECTIVE
 from unhang.jobs.inspect.agreement import gpus_move
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
@@ -112,7 +112,8 @@ def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
     The operations alone do not tell: the root of a broadcast is ahead of those that it sends to."""
     sides: dict[str, list[RankLook]] = {}
     functions = [look.doing.function if look.doing else "" for look in waiting]
-    parting = first_parting([look.path for look in waiting]) or functions
+    steps = zip(*(look.path for look in waiting), strict=False)  # as far as the shortest goes
+    parting = next((places for places in steps if len(set(places)) > 1), functions)
     for look, side in zip(waiting, parting, strict=True):
         sides.setdefault(side, []).append(look)
     largest = max(map(len, sides.values()))

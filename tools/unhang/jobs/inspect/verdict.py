@@ -56,6 +56,7 @@ from unhang.jobs.inspect.read_job import read_job
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import (
     COMPILING,
+    RUNNING_CORES,
     busy_word,
     is_at_rest,
     may_work,
@@ -394,30 +395,12 @@ def _waits(look: RankLook) -> bool:
 def _by_proc(job: JobLook) -> Verdict:
     """Neither RAS nor stacks: a rank that alone sleeps while the others spin, as ranks do that wait
     for a GPU. A hint, no more."""
-    busy = [look for look in job.looks if (look.cpu or 0) > 0.5]
     asleep = [look for look in job.looks if is_at_rest(look)]
-    if busy and len(asleep) == 1 and len(busy) + 1 == len(job.looks):
-        look = asleep[0]
-        spin = "1 rank spins" if len(busy) == 1 else f"{len(busy)} ranks spin"
-        why = (
-            f"it alone sleeps (in {look.wchan or 'the kernel'}) while {spin}, as ranks do that wait"
-            " for a GPU; a hint, no proof"
-        )
-        return Verdict(
-            UNKNOWN,
-            [
-                Suspect(
-                    look.host,
-                    look.rank,
-                    look.gpu,
-                    "asleep",
-                    why,
-                    NEXT["spy"].format(pid=look.pid),
-                    blind=True,
-                )
-            ],
-            f"rank {look.rank}: {why}",
-        )
+    spin = sum((look.cpu or 0) > RUNNING_CORES for look in job.looks)
+    if len(asleep) == 1 and 0 < spin == len(job.looks) - 1:
+        [one] = (replace(stand_of(look.rank, look, job.standing), blind=True) for look in asleep)
+        why = f"{_who([one])}, while the others spin as if for a GPU; a hint, no proof"
+        return Verdict(UNKNOWN, [one], why)
     return Verdict(
         UNKNOWN,
         [],

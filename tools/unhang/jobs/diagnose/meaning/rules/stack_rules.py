@@ -8,16 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unhang.core.text import listed
-from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
-from unhang.jobs.activities import (
-    BACKWARD,
-    CODE,
-    COLLECTIVE,
-    SERVING,
-    activities,
-    first_parting,
-    user_frames,
-)
+from unhang.core.verdict.odd_one_out import AT_LEAST
+from unhang.jobs.activities import BACKWARD, CODE, COLLECTIVE, SERVING, activities
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.stacks import MAIN, Frame, Stack
@@ -131,36 +123,25 @@ def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     """
     for stacks in facts.stacks.values():
         sides: dict[str, list[Standing]] = {}
-        ranks = standings(stacks)
-        for one in ranks.values():
+        for one in standings(stacks).values():
             if one.collective and not one.activity.awaits_gpu:
                 sides.setdefault(one.collective, []).append(one)
         if len(sides) < 2 or any(map(_PAIRS.fullmatch, sides)):
             continue
-        alone = _left_all_others(ranks)
-        first = [ranks[name].collective for name in alone]
-        shown = sorted(
-            sides.values(), key=lambda side: (side[0].collective not in first, len(side))
+        told = "; ".join(
+            f"{_named(side)} in {_words(side[0])}" for side in sorted(sides.values(), key=len)[:4]
         )
-        told = "; ".join(f"{_named(side)} in {_words(side[0])}" for side in shown[:4])
         yield Evidence(
             "rank_desync_app",
             WEIGHTS["supporting"] + 0.4,
-            f"{told}: different collectives",
+            f"stacks show different collectives: {told}",
             (),
             "stacks-differ",
-            places=tuple(_line_of_log(side[0].stack, _frame_of(side[0])) for side in shown[:4]),
-            who=alone,
+            places=tuple(
+                _line_of_log(side[0].stack, _frame_of(side[0])) for side in sides.values()
+            )[:4],
         )
         return
-
-
-def _left_all_others(ranks: Mapping[str, Standing]) -> tuple[str, ...]:
-    """The one rank that is outside of a call below which all others are, () if there is none."""
-    paths = {name: user_frames(one.stack.calls)[::-1] for name, one in ranks.items()}
-    parting = first_parting([*paths.values()])
-    odd = odd_ones_out({name: {"at": place} for name, place in zip(ranks, parting, strict=False)})
-    return (odd[0].row,) if len(odd) == 1 else ()
 
 
 class CommonPlace(NamedTuple):

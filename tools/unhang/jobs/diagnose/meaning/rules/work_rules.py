@@ -395,15 +395,15 @@ def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
     """
     # lines of whoever finds nobody at an address
     in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
-    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if in_vain else ():
-        given = [one for one in facts.of("setting") if one.fields["name"] == name]
-        first = {str(one.fields["value"]): one for one in reversed(given)}
+    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"):
+        settings = (one for one in facts.of("setting") if one.fields["name"] == name)
+        given = [(str(one.fields["value"]), one) for one in settings]
+        first = dict(reversed(given))
         # a file each of a rank or a node
         known = {
-            (one.file if (rank := rank_of(one)) is None else rank, one.fields["value"])
-            for one in given
+            (one.file if (rank := rank_of(one)) is None else rank, value) for value, one in given
         }
-        waited = {one.fields["value"] for one in given if one.file in in_vain}
+        waited = {value for value, one in given if one.file in in_vain}
         # at one address a side may end its wait, and the others' is for more than there are
         enough = waited == {*first} or (waited and name == "WORLD_SIZE")
         if len(first) > 1 and enough and len(known) == len({who for who, _ in known}):
