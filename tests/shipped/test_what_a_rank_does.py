@@ -28,7 +28,7 @@ from unhang_node.job.looks import look_at, read_proc_looks, wchan_of
 from unhang_node.job.parse.process_state import parse_sockets
 from unhang_node.job.process_table import descendants, read_stats, stat_of
 from unhang_node.job.tcp_bytes import Carried
-from unhang_node.job.waits import _call, _lock, parse_locks, wait_of
+from unhang_node.job.waits import _LOCK, _call, _lock, wait_of
 
 PATIENCE_S = 60
 LOOK_S = 2.0
@@ -413,6 +413,5 @@ def test_only_the_lock_that_this_process_waits_for_is_read():
         "2: -> POSIX  ADVISORY  WRITE 13 00:13:501 0 EOF\n"
         "3: OFDLCK ADVISORY  WRITE -1 00:13:502 0 EOF\n"
     )
-    locks = parse_locks(table)
-    found = [_lock(locks, pid) for pid in (11, 13, 10)]
-    assert found == [((0, 0x13, 500), 10), ((0, 0x13, 501), 12), (None, None)]
+    found = [_lock(_LOCK.findall(table), pid) for pid in (11, 13, 10)]
+    assert found == [("00:13:500", 10), ("00:13:501", 12), (None, None)]

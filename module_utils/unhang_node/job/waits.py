@@ -15,15 +15,12 @@ from __future__ import annotations
 import os
 import re
 
-from ..base.named_tuple import NamedTuple
 from ..facts.sections.reading import text_if_there
 from .owners import Process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Tuple
-
-    File = Tuple[int, int, int]  # device of the superblock, major and minor, and inode
+    from typing import Any
 
     from ..base.root import Root
     from .parse.process_state import Stat
@@ -55,7 +52,7 @@ WITH_A_CHILD, WITHOUT_DESCRIPTOR = ("wait",), ("poll", "select", "wait")
 LOCKS = ("flock", "lock")
 POLLS = "polls"  # no call: asleep, with a file open whose lock another process holds
 MOST_WATCHED, MOST_CHARACTERS = 64, 400
-_LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +(\w+) +(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.M)
+_LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +(\w+) +(-?\d+) ([0-9a-f]+:[0-9a-f]+:\d+) ", re.M)
 _MOUNTED = re.compile(r"^mnt_id:\s+(\d+)$", re.M)
 _INODE = re.compile(r"^ino:\s+(\d+)$", re.M)  # Linux 5.14
 _HELD = "\nlock:"  # through this descriptor
@@ -82,17 +79,20 @@ def wait_of(
         call, arguments = _call(_text(process, "syscall"), wchan)
         row: dict[str, Any] = dict.fromkeys(("target", "child", "holder"))
         row.update(call=call, sockets=[])
-        locks = parse_locks(text_if_there(root, "/proc/locks", 1 << 20))
+        locks = _LOCK.findall(text_if_there(root, "/proc/locks", 1 << 20))
         if call is None:
             # who shares a lock keeps nobody out, and who waits for its own lock does not poll
-            held = [one for one in locks if one.kind == "WRITE" and not one.waits]
+            own = {file for *_, owner, file in locks if int(owner) == pid}
+            held = {
+                file: int(owner)
+                for _, waits, kind, owner, file in locks
+                if kind == "WRITE" and not waits and file not in own
+            }
             opened = _opened(process) if held else {}
-            own = {one.file for one in locks if one.owner == pid}
-            for lock in held:
-                number = None if lock.file in own else opened.get(lock.file)
-                if row_of_holder := _named(lock.owner, stats) if number is not None else None:
-                    row.update(call=POLLS, target=_target(process, number), holder=row_of_holder)
-                    return row
+            for file, owner in held.items():
+                if file in opened and owner in stats:
+                    row.update(call=POLLS, target=_target(process, opened[file]))
+                    return {**row, "holder": _named(owner, stats)}
             return None
         number = None if call in WITHOUT_DESCRIPTOR or not arguments else arguments[0]
         if call in WITH_A_CHILD:
@@ -130,30 +130,15 @@ def _child(pid: int, arguments: list[int], stats: dict[int, Stat]) -> dict[str, 
     return _named(one, stats)
 
 
-class Lock(NamedTuple):
-    """A line of /proc/locks. number: of the lock that is held, and of those that wait for it; kind:
-    WRITE or READ; owner: a pid, -1 where the lock is a file description's; file: as in _opened."""
-
-    number: str
-    waits: bool
-    kind: str
-    owner: int
-    file: File
-
-
-def parse_locks(text: str) -> list[Lock]:
-    """The locks of files, in the order of /proc/locks."""
-    return [
-        Lock(number, bool(waits), kind, int(owner), (int(major, 16), int(minor, 16), int(inode)))
-        for number, waits, kind, owner, major, minor, inode in _LOCK.findall(text)
-    ]
-
-
-def _lock(locks: list[Lock], pid: int) -> tuple[File | None, int | None]:
-    """(file, who holds it) of the lock that a process waits for."""
-    holders = {one.number: one.owner for one in locks if not one.waits}
-    waits = (one for one in locks if one.waits and one.owner == pid)
-    return next(((one.file, holders.get(one.number)) for one in waits), (None, None))
+def _lock(locks: list[tuple[str, ...]], pid: int) -> tuple[str | None, int | None]:
+    """(file, who holds it) of the lock that a process waits for, by rows of /proc/locks."""
+    holders: dict[str, int] = {}
+    for number, waits, _kind, owner, file in locks:
+        if not waits:
+            holders[number] = int(owner)
+        elif int(owner) == pid:
+            return file, holders.get(number)
+    return None, None
 
 
 def _named(pid: int | None, stats: dict[int, Stat]) -> dict[str, Any] | None:
@@ -161,11 +146,11 @@ def _named(pid: int | None, stats: dict[int, Stat]) -> dict[str, Any] | None:
     return {"pid": pid, "command": stat.command, "state": stat.state} if stat else None
 
 
-def _opened(process: Process) -> dict[File, int]:
-    """{(major, minor, inode): a descriptor of it}, without those through which a lock is held, and
-    without what is on none of the process's own mounts."""
+def _opened(process: Process) -> dict[str, int]:
+    """{file, as /proc/locks has it: a descriptor of it}, without those through which a lock is
+    held, and without what is on none of the process's own mounts."""
     devices = {
-        mount: (int(major), int(minor))
+        mount: f"{int(major):02x}:{int(minor):02x}"
         for mount, major, minor, kind in _MOUNT.findall(_text(process, "mountinfo"))
         if kind not in WITH_SUBVOLUMES
     }
@@ -177,12 +162,12 @@ def _opened(process: Process) -> dict[File, int]:
         numbers = [int(name) for name in os.listdir(folder)]
     finally:
         os.close(folder)
-    found: dict[File, int] = {}
+    found: dict[str, int] = {}
     for number in numbers[:4096]:
         text = _text(process, f"fdinfo/{number}")
         mount, inode = _MOUNTED.search(text), _INODE.search(text)
         if mount and inode and mount[1] in devices and _HELD not in text:
-            found.setdefault((*devices[mount[1]], int(inode[1])), number)
+            found.setdefault(f"{devices[mount[1]]}:{inode[1]}", number)
     return found
 
 

@@ -48,7 +48,7 @@ class Activity:
         """all_reduce, called by step (train.py:88), by main; or, where a library
         calls the user's code, read (data.py:7), called by __next__."""
         own = f"{self.function} ({self.place})"
-        if not self.user or self.user == own:
+        if self.user in ("", own):
             return own
         if self.is_below:
             return f"{self.user}, called by {self.function}"
@@ -75,7 +75,7 @@ def _frames() -> list[tuple[re.Pattern[str], str]]:
 
 def activity_of(frames: Sequence[str]) -> Activity | None:
     """What a thread does whose frames these are, youngest first; None without frames."""
-    parsed = [found for found in (_FRAME.match(frame) for frame in frames) if found]
+    parsed = [*filter(None, map(_FRAME.match, frames))]
     if not parsed:
         return None
     own = [found for found in parsed if not _LIBRARY.search(found["path"])]
@@ -109,7 +109,7 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
 
 def innermost_of(frames: Sequence[str]) -> str:
     """The youngest frame without class, folder and line, `function (file)`; "" without one."""
-    found = _FRAME.match(frames[0]) if frames else None
+    found = next(map(_FRAME.match, frames), None)
     if not found:
         return ""
     return f"{found['function'].rpartition('.')[2]} ({found['path'].rsplit('/', 1)[-1]})"
