@@ -62,26 +62,3 @@ def step_frameworks(bench: Bench) -> None:
     )
     bench.say("frameworks inspected", f"{len(tried)} looks, wrong: {', '.join(wrong) or 'none'}")
     bench.measured["frameworks"] = rows
-
-
-def step_hanging_driver(bench: Bench) -> None:
-    """The quick check and the collector under a driver that hangs in one call: a verdict or none,
-    no process left."""
-    argv = [
-        bench.python,
-        str(Path(__file__).with_name("quick_hangs.py")),
-        "--out",
-        str(bench.out / "quick"),
-    ]
-    subprocess.run(argv, check=True, timeout=300)
-    rows = json.loads((bench.out / "quick" / "quick.json").read_text(encoding="utf-8"))
-    passed = [
-        row for row in rows if row["hangs in"] and row["form"] == "quick check" and row["code"] == 0
-    ]
-    bench.expect(
-        "hanging driver",
-        not passed and not any(row["processes left"] for row in rows),
-        "no pass and no process left",
-    )
-    bench.say("hanging driver", f"{max(row['seconds'] for row in rows):.1f} s at most")
-    bench.measured["hanging driver"] = rows

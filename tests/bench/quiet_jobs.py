@@ -385,7 +385,9 @@ def be_a_rank(what: str, seed: str, gpus: int) -> None:
     if what in HANGS:
         groups = {name: dist.new_group(range(world)) for name in ("extra", "order")}
     if what == "serving":
-        groups = {"host": dist.new_group(range(world), backend="gloo")}
+        # as the job's own: a request may come late
+        forever = datetime.timedelta(hours=9)
+        groups = {"host": dist.new_group(range(world), timeout=forever, backend="gloo")}
     if what.startswith("one of four"):
         for name, pairs in (("tensor", ((0, 1), (2, 3))), ("stages", ((0, 2), (1, 3)))):
             for pair in pairs:

@@ -64,7 +64,8 @@ def test_a_call_that_never_returns_is_named_and_all_else_is_read(library, rank, 
     )
     nvml, proc = (document["sections"][name] for name in ("nvml", "proc"))
     assert nvml["probe"]["status"] == "timeout"
-    assert f"{stall} did not return within" in nvml["probe"]["error"]
+    named = stall.replace("(", "(GPU ")
+    assert f"{named} did not return within" in nvml["probe"]["error"]
     assert (proc["probe"]["status"], [row["pid"] for row in proc["ranks_2"]]) == ("ok", [rank.pid])
     told = [row for row in inspection_of([document])["unread"] if row["what"] == "nvml"]
     assert "that is the finding" in told[0]["helps"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from local_fleet import PROJECT, envelope
 
 from unhang.core.errors import UserError
-from unhang.core.run import run_folder
+from unhang.core.run import run_folder, whole_files
 
 sys.path.append(str(PROJECT / "plugins"))
 from unhang.core.ansible import run_files
@@ -88,7 +88,7 @@ def test_latest_moves_on_from_run_to_run(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path):
-    writer = run_folder.write_atomically
+    writer = whole_files.write_atomically
     target = tmp_path / "document.json"
     writer(target, "old")
     with_limit(lambda: writer(target, "x" * 100_000), expect=OSError)
@@ -227,7 +227,7 @@ def test_a_run_is_for_its_user_alone_whatever_the_umask(tmp_path, umask, monkeyp
         run_folder.make_folder(run)
         run_folder.write_document(run / "run.json", {})
         run_files.write_node(run, node("a"))
-        run_folder.write_named(tmp_path / "named.txt", "x")
+        whole_files.write_named(tmp_path / "named.txt", "x")
     finally:
         os.umask(before)
     modes = {

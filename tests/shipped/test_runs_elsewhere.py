@@ -15,7 +15,8 @@ from judge_cases import node, write_run
 
 from unhang.cli import main
 from unhang.core.errors import UserError
-from unhang.core.run.run_folder import find_run, latest_run, runs_folder, write_atomically
+from unhang.core.run.run_folder import find_run, latest_run, runs_folder
+from unhang.core.run.whole_files import write_atomically
 from unhang.core.verdict.smoke_result import smoke_result
 from unhang.smoke.commands import smoke_output
 

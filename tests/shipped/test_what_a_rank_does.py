@@ -19,6 +19,7 @@ from unhang.core.verdict.answer import screen_of
 from unhang.jobs.inspect.answer import answer_of, certainty_of
 from unhang.jobs.inspect.moves import CHILDREN, DATA, SOCKETS, at_rest, moves
 from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.watch.answers import halted_words
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
 from unhang_node.base.section import Denied
@@ -27,7 +28,7 @@ from unhang_node.job.looks import look_at, read_proc_looks, wchan_of
 from unhang_node.job.parse.process_state import parse_sockets
 from unhang_node.job.process_table import descendants, read_stats, stat_of
 from unhang_node.job.tcp_bytes import Carried
-from unhang_node.job.waits import _call, _lock, wait_of
+from unhang_node.job.waits import _LOCK, _call, _lock, wait_of
 
 PATIENCE_S = 60
 LOOK_S = 2.0
@@ -231,6 +232,57 @@ def test_a_lock_that_is_polled_is_named_with_its_holder_and_a_file_that_nobody_l
     assert (found["call"], found["target"], found["holder"]["pid"]) == ("polls", path, holder)
 
 
+IN_OWN_MOUNTS = (
+    "import os, sys; os.execvp('unshare', ['unshare', '-m', sys.executable, '-uc', *sys.argv[1:]])"
+)
+TWO_FILES = """
+import fcntl, os, subprocess, sys, time
+files = [f"{folder}/lock" for folder in sys.argv[1:3]]
+for path in files:
+    subprocess.run(["mount", "-t", "tmpfs", "none", os.path.dirname(path)], check=True)
+    open(path, "w").close()
+assert len({os.stat(path).st_ino for path in files}) == 1
+ready, told = os.pipe()
+if not os.fork():
+    held = open(files[0], "w"); fcntl.flock(held, fcntl.LOCK_EX); os.write(told, b"."); time.sleep(600)
+seen = open(files[int(sys.argv[3])], "w"); os.read(ready, 1); print()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("of", [0, 1], ids=["the file that is locked", "a file of another device"])
+def test_of_two_files_with_one_inode_number_the_one_that_is_locked_is_polled(of, tmp_path):
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("this machine lets this user mount nothing")
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    with process(IN_OWN_MOUNTS, TWO_FILES, *map(str, folders), str(of)) as pid:
+        started = stat_of(Root(), pid).started
+        found = wait_of(Root(), pid, started, None, read_stats(Root()), {})
+        holder = descendants(read_stats(Root()), [pid])[pid][0]
+    if of:
+        assert found is None
+    else:
+        assert (found["target"], found["holder"]["pid"]) == (f"{folders[0]}/lock", holder)
+
+
+def test_a_lock_that_others_share_or_that_a_rank_holds_by_itself_keeps_it_out_of_nothing(tmp_path):
+    code = LOCK.format("flock").replace("LOCK_EX", "{}")
+    path = str(tmp_path / "cache.lock")
+    reads = "import sys, time; f = open(sys.argv[1]); print(); time.sleep(600)"
+    with process(code.format("LOCK_SH"), path), process(reads, path) as pid:
+        time.sleep(0.5)
+        started = stat_of(Root(), pid).started
+        assert wait_of(Root(), pid, started, None, read_stats(Root()), {}) is None
+    inherits = code.format("LOCK_EX").replace("time.sleep", "os.fork(); time.sleep")
+    with process(f"import os; {inherits}", path) as parent:
+        time.sleep(0.5)
+        pid = descendants(read_stats(Root()), [parent])[parent][0]
+        started = stat_of(Root(), pid).started
+        assert wait_of(Root(), pid, started, None, read_stats(Root()), {}) is None
+
+
 def verdict_on(pid: int) -> dict:
     """By a look from outside, as `unhang inspect --pid` makes it, without stacks."""
     without = ["ras", "stacks", "nvml", "kernel_log"]
@@ -265,6 +317,7 @@ def test_a_frozen_control_group_is_named_and_is_no_fault_of_the_kernel(
     assert (found["state"], suspect["phase"], certainty_of(found)) == ("hung", "frozen", "sure")
     assert suspect["why"] == f"its control group {folder} is frozen"
     assert f"the switch in '{folder}'" in suspect["next"]
+    assert halted_words(found) == "a process of it was frozen by somebody, who can let it go on"
 
 
 def test_a_stopped_child_for_which_a_rank_waits_is_named_with_what_lets_it_go_on():
@@ -360,4 +413,5 @@ def test_only_the_lock_that_this_process_waits_for_is_read():
         "2: -> POSIX  ADVISORY  WRITE 13 00:13:501 0 EOF\n"
         "3: OFDLCK ADVISORY  WRITE -1 00:13:502 0 EOF\n"
     )
-    assert [_lock(table, pid) for pid in (11, 13, 10)] == [("500", 10), ("501", 12), (None, None)]
+    found = [_lock(_LOCK.findall(table), pid) for pid in (11, 13, 10)]
+    assert found == [("00:13:500", 10), ("00:13:501", 12), (None, None)]

@@ -40,23 +40,24 @@ def endless(
             yield from _moved(
                 tick,
                 round(t + tick.t - first.t, 3),
-                counts - first.ras["counts"]["0"],
+                counts - first.counts["0"],
                 rng.random() > 0.05,
             )
-        counts += last.ras["counts"]["0"] - first.ras["counts"]["0"]
+        counts += last.counts["0"] - first.counts["0"]
         t += last.t - first.t + rng.uniform(0.8, 3.0)
         until = t + rng.uniform(0.0, silent_s) * (silent_s > 0 and rng.random() < 0.1)
-        quiet = replace(last, gpus=[{**gpu, "memory_activity_percent": 0} for gpu in last.gpus])
+        quiet = replace(last, gpus=[replace(gpu, memory=0) for gpu in last.gpus])
         while t < until:
-            yield from _moved(quiet, round(t, 3), counts - last.ras["counts"]["0"], True)
+            yield from _moved(quiet, round(t, 3), counts - last.counts["0"], True)
             t += 2.0
 
 
 def _moved(tick: Tick, now: float, more: int, answers: bool) -> Iterator[dict[str, Any]]:
-    grown = {rank: count + more for rank, count in tick.ras["counts"].items()}
+    grown = {rank: count + more for rank, count in tick.counts.items()}
     yield (
-        {"t": now, "ras": {**tick.ras, "counts": grown}}
-        if answers
-        else {"t": now, "ras": None, "why": "lost"}
+        {"t": now, "ras": {"counts": grown}} if answers else {"t": now, "ras": None, "why": "lost"}
     )
-    yield from ({**row, "t": now} for row in (*tick.ranks.values(), *tick.gpus))
+    yield from ({**row, "t": now} for row in tick.ranks.values())
+    for gpu in tick.gpus:
+        of_it = {"utilization_percent": gpu.busy, "memory_activity_percent": gpu.memory}
+        yield {"t": now, "gpu": gpu.name, "pids": [*gpu.pids], **of_it}

@@ -37,7 +37,7 @@ def read_gpu_looks(ctx: Context) -> Iterator[SourcePiece]:
     began_s, begun = time.time(), time.monotonic()
     for number in (1, 2):
         for index, handle in sorted(handles.items()):
-            about = asking.about(f"gpus_{number}[{index}].", str(index), handle=handle)
+            about = asking.about(f"gpus_{number}[{index}].", f"GPU {index}", handle=handle)
             try:
                 yield "nvml", {f"gpus_{number}": [look_at_gpu(about, index)]}, [], MORE
             except Lost as problem:

@@ -250,7 +250,7 @@ class _Cards:
             if self.asking is None:
                 return
             try:
-                row = work_of_gpu(self.asking.about("", str(index), handle=handle))
+                row = work_of_gpu(self.asking.about("", f"GPU {index}", handle=handle))
             except Lost:
                 del self.handles[index]
                 continue

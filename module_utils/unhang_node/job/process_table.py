@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ..facts.sections.reading import kernel_threads, text_if_there
+from .compilers import COMPILERS
 from .parse.process_state import IO_FIELDS, Stat, parse_io, parse_stat
 
 TYPE_CHECKING = False
@@ -15,21 +16,6 @@ if TYPE_CHECKING:
     from ..base.root import Root
 
 TICKS = os.sysconf("SC_CLK_TCK")
-COMPILERS = (
-    "nvcc",
-    "cicc",
-    "ptxas",
-    "ninja",
-    "cc1plus",
-    "g++",
-    "gcc",
-    "ld",
-    "cudafe++",
-    "fatbinary",
-    "clang",
-    "clang++",
-    "x86_64-linux-gnu-g++"[:15],  # as the kernel cuts names
-)
 MOST_READ = 256
 
 

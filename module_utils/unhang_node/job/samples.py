@@ -406,7 +406,7 @@ def gpu_samples(
     for index in range(asking.session.nvmlDeviceGetCount() if asking else 0):
         if asking:
             handle = asking.session.nvmlDeviceGetHandleByIndex(index)
-            yield gpu_sample(asking.about("", str(index), handle=handle), index, t, rank_of)
+            yield gpu_sample(asking.about("", f"GPU {index}", handle=handle), index, t, rank_of)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,11 @@ a FIFO, a socket.
 
 Read of a process are the call that it is in, and the names of its descriptors, none of which is
 opened or followed. Source of the numbers: asm/unistd_64.h of x86 and asm-generic/unistd.h.
+
+A file is the one that is locked where superblock and inode are the same: /proc/locks has the
+superblock's device, and the mount table has it for the mount of a descriptor. stat(2) has another
+one on btrfs, and waits for servers that do not answer. Source: proc_locks(5), proc_pid_fdinfo(5)
+and proc_pid_mountinfo(5).
 """
 
 from __future__ import annotations
@@ -47,8 +52,12 @@ WITH_A_CHILD, WITHOUT_DESCRIPTOR = ("wait",), ("poll", "select", "wait")
 LOCKS = ("flock", "lock")
 POLLS = "polls"  # no call: asleep, with a file open whose lock another process holds
 MOST_WATCHED, MOST_CHARACTERS = 64, 400
-_LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +\w+ +(-?\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", re.M)
-_INODE = re.compile(r"^ino:\s+(\d+)$", re.M)
+_LOCK = re.compile(r"^(\d+): (-> )?\w+ +\w+ +(\w+) +(-?\d+) ([0-9a-f]+:[0-9a-f]+:\d+) ", re.M)
+_MOUNTED = re.compile(r"^mnt_id:\s+(\d+)$", re.M)
+_INODE = re.compile(r"^ino:\s+(\d+)$", re.M)  # Linux 5.14
+_HELD = "\nlock:"  # through this descriptor
+_MOUNT = re.compile(r"^(\d+) \d+ (\d+):(\d+) .* - (\S+) ", re.M)
+WITH_SUBVOLUMES = ("btrfs", "bcachefs")  # of one superblock, in which a number of an inode recurs
 _WATCHED = re.compile(r"^tfd:\s+(\d+) ", re.M)
 
 
@@ -70,24 +79,28 @@ def wait_of(
         call, arguments = _call(_text(process, "syscall"), wchan)
         row: dict[str, Any] = dict.fromkeys(("target", "child", "holder"))
         row.update(call=call, sockets=[])
-        locks = text_if_there(root, "/proc/locks", 1 << 20)
+        locks = _LOCK.findall(text_if_there(root, "/proc/locks", 1 << 20))
         if call is None:
-            for _, waits, owner, inode in _LOCK.findall(locks):
-                if waits or int(owner) == pid:
-                    continue
-                number = _descriptor_of(process, inode)
-                row["target"] = None if number is None else _target(process, number)
-                # /dev/null may have the number of a file that is locked on another file system
-                if row["target"] and not row["target"].startswith("/dev/"):
-                    return {**row, "call": POLLS, "holder": _named(int(owner), stats)}
+            # who shares a lock keeps nobody out, and who waits for its own lock does not poll
+            own = {file for *_, owner, file in locks if int(owner) == pid}
+            held = {
+                file: int(owner)
+                for _, waits, kind, owner, file in locks
+                if kind == "WRITE" and not waits and file not in own
+            }
+            opened = _opened(process) if held else {}
+            for file, owner in held.items():
+                if file in opened and owner in stats:
+                    row.update(call=POLLS, target=_target(process, opened[file]))
+                    return {**row, "holder": _named(owner, stats)}
             return None
         number = None if call in WITHOUT_DESCRIPTOR or not arguments else arguments[0]
         if call in WITH_A_CHILD:
             row["child"] = _child(pid, arguments, stats)
         if call in LOCKS:
-            inode, holder = _lock(locks, pid)
+            file, holder = _lock(locks, pid)
             row["holder"] = _named(holder, stats)
-            number = _descriptor_of(process, inode) if number is None else number
+            number = _opened(process).get(file) if number is None and file else number
         if call == "epoll" and number is not None:
             watched = _WATCHED.findall(_text(process, f"fdinfo/{number}"))[:MOST_WATCHED]
             targets = [_target(process, int(one)) for one in watched]
@@ -117,14 +130,14 @@ def _child(pid: int, arguments: list[int], stats: dict[int, Stat]) -> dict[str, 
     return _named(one, stats)
 
 
-def _lock(locks: str, pid: int) -> tuple[str | None, int | None]:
-    """(inode, who holds it) of the lock that a process waits for, by /proc/locks."""
+def _lock(locks: list[tuple[str, ...]], pid: int) -> tuple[str | None, int | None]:
+    """(file, who holds it) of the lock that a process waits for, by rows of /proc/locks."""
     holders: dict[str, int] = {}
-    for number, waits, owner, inode in _LOCK.findall(locks):
+    for number, waits, _kind, owner, file in locks:
         if not waits:
             holders[number] = int(owner)
         elif int(owner) == pid:
-            return inode, holders.get(number)
+            return file, holders.get(number)
     return None, None
 
 
@@ -133,22 +146,29 @@ def _named(pid: int | None, stats: dict[int, Stat]) -> dict[str, Any] | None:
     return {"pid": pid, "command": stat.command, "state": stat.state} if stat else None
 
 
-def _descriptor_of(process: Process, inode: str | None) -> int | None:
-    if inode is None:
-        return None
+def _opened(process: Process) -> dict[str, int]:
+    """{file, as /proc/locks has it: a descriptor of it}, without those through which a lock is
+    held, and without what is on none of the process's own mounts."""
+    devices = {
+        mount: f"{int(major):02x}:{int(minor):02x}"
+        for mount, major, minor, kind in _MOUNT.findall(_text(process, "mountinfo"))
+        if kind not in WITH_SUBVOLUMES
+    }
     try:
         folder = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process.folder)
     except OSError:
-        return None
+        return {}
     try:
         numbers = [int(name) for name in os.listdir(folder)]
     finally:
         os.close(folder)
+    found: dict[str, int] = {}
     for number in numbers[:4096]:
-        found = _INODE.search(_text(process, f"fdinfo/{number}"))
-        if found and found.group(1) == inode:
-            return number
-    return None
+        text = _text(process, f"fdinfo/{number}")
+        mount, inode = _MOUNTED.search(text), _INODE.search(text)
+        if mount and inode and mount[1] in devices and _HELD not in text:
+            found.setdefault(f"{devices[mount[1]]}:{inode[1]}", number)
+    return found
 
 
 def _target(process: Process, number: int | None) -> str | None:

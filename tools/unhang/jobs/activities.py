@@ -22,13 +22,16 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 
 @dataclass(frozen=True)
 class Activity:
-    """name: of the table. function, place: the frame that decides it. user: the caller in the
-    user's code, "" without one."""
+    """name: of the table. function, place: the frame that decides it. user: the youngest frame of
+    the user's code, "" without one: it calls the function, or is called below it. caller: the
+    function that calls `user`, which may be a wrapper of one line."""
 
     name: str
     function: str
     place: str
     user: str
+    caller: str = ""
+    is_below: bool = False
 
     @property
     def awaits_gpu(self) -> bool:
@@ -42,11 +45,15 @@ class Activity:
 
     @property
     def where(self) -> str:
-        """all_reduce, called by step (train.py:88)."""
+        """all_reduce, called by step (train.py:88), by main; or, where a library
+        calls the user's code, read (data.py:7), called by __next__."""
         own = f"{self.function} ({self.place})"
-        return (
-            own if not self.user or self.user == own else f"{self.function}, called by {self.user}"
-        )
+        if self.user in ("", own):
+            return own
+        if self.is_below:
+            return f"{self.user}, called by {self.function}"
+        by = f", by {self.caller}" if self.caller else ""
+        return f"{self.function}, called by {self.user}{by}"
 
 
 @cache
@@ -68,10 +75,12 @@ def _frames() -> list[tuple[re.Pattern[str], str]]:
 
 def activity_of(frames: Sequence[str]) -> Activity | None:
     """What a thread does whose frames these are, youngest first; None without frames."""
-    parsed = [found for found in (_FRAME.match(frame) for frame in frames) if found]
+    parsed = [*filter(None, map(_FRAME.match, frames))]
     if not parsed:
         return None
-    user = next((_shown(found) for found in parsed if not _LIBRARY.search(found["path"])), "")
+    own = [found for found in parsed if not _LIBRARY.search(found["path"])]
+    user = next(map(_shown, own), "")
+    caller = next((one["function"] for one in own[1:2] if one["function"] != "<module>"), "")
     if user.startswith("<module> (") and any(
         found["path"].startswith("<frozen importlib") for found in parsed
     ):
@@ -91,14 +100,16 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
                     _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"],
                     _file_and_line(found),
                     user,
+                    caller,
+                    bool(own) and parsed.index(own[0]) < parsed.index(found),
                 )
-    first = next((found for found in parsed if not _LIBRARY.search(found["path"])), parsed[0])
+    first = [*own, *parsed][0]
     return Activity(CODE, first["function"], _file_and_line(first), user)
 
 
 def innermost_of(frames: Sequence[str]) -> str:
     """The youngest frame without class, folder and line, `function (file)`; "" without one."""
-    found = _FRAME.match(frames[0]) if frames else None
+    found = next(map(_FRAME.match, frames), None)
     if not found:
         return ""
     return f"{found['function'].rpartition('.')[2]} ({found['path'].rsplit('/', 1)[-1]})"

@@ -34,7 +34,7 @@ import msgspec
 
 from unhang.core.bounded_reads import read_at_most
 from unhang.core.errors import UserError
-from unhang.core.run.run_folder import write_atomically
+from unhang.core.run.whole_files import write_atomically
 from unhang.core.text import visible
 from unhang.core.verdict.smoke_result import Note, SmokeResult, document_of
 from unhang.core.verdict.streams import Stream, parse_events

@@ -23,7 +23,7 @@ from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import checked_output
-from unhang.core.run import run_folder
+from unhang.core.run import run_folder, whole_files
 from unhang.core.run.documents import InvalidNode, to_facts
 from unhang.core.run.record import Finding, read_findings_record
 from unhang.core.text import visible
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = render_policy(draft, head_lines(source.name, list(nodes), arguments.accept), bandwidth)
     refuse_bad_nodes(source, nodes, text, arguments.accept)
     if out:
-        run_folder.write_named(out, text)
+        whole_files.write_named(out, text)
         print(f"{out}: {summary_of(draft)}")
     else:
         print(text, end="")

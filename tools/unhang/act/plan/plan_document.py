@@ -16,7 +16,8 @@ import msgspec
 
 from unhang.act.plan.role_remedies import ROLE_ORDER
 from unhang.core.errors import UserError
-from unhang.core.run.run_folder import read_object, write_atomically
+from unhang.core.run.run_folder import read_object
+from unhang.core.run.whole_files import write_atomically
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.policy import one_line, policy_faults
 from unhang.core.schemas.shapes import read_schema

@@ -47,7 +47,8 @@ from unhang.act.rollout.waiting import utc_text, waits_until
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.documents import InvalidNode, to_fragment
-from unhang.core.run.run_folder import file_stem, read_node, read_run, utc_now, write_atomically
+from unhang.core.run.run_folder import file_stem, read_node, read_run, utc_now
+from unhang.core.run.whole_files import write_atomically
 from unhang.core.schemas.configuration import hash_of_sections
 from unhang.core.text import visible
 

@@ -18,8 +18,9 @@ from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.core.errors import UserError
 from unhang.core.run.documents import NodeDocument
 from unhang.core.run.record import FINDINGS, Finding, read_findings_record
-from unhang.core.run.run_folder import file_stem, write_atomically
+from unhang.core.run.run_folder import file_stem
 from unhang.core.run.run_input import RunInput, of_one_host, read_nodes, read_run_input
+from unhang.core.run.whole_files import write_atomically
 
 BEFORE = "findings-before.json"
 PROOFS = "proofs"  # beside the plan: what each proof saw on its node

@@ -37,6 +37,7 @@ from unhang.core.run.findings import read_findings
 from unhang.core.run.handed_over import HandedOver
 from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.typed_folders import as_typed
+from unhang.core.run.whole_files import write_atomically
 from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
 
@@ -287,9 +288,7 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
         )
         try:
             path.parent.mkdir(exist_ok=True)
-            run_folder.write_atomically(
-                path, "".join(f"{visible(host, 1024)}\n" for host in cause["nodes"])
-            )
+            write_atomically(path, "".join(f"{visible(host, 1024)}\n" for host in cause["nodes"]))
         except OSError:
             return fixed  # the run folder cannot be written, so the command contains every host
         return replace(fixed, list_file=_short(str(path)))

@@ -21,8 +21,8 @@ import msgspec
 from unhang.audit.rules.rising_counters import counters_of
 from unhang.core.run.documents import to_fragment
 from unhang.core.run.private_file import others_may_write
-from unhang.core.run.run_folder import write_atomically
 from unhang.core.run.run_input import RunInput
+from unhang.core.run.whole_files import write_atomically
 from unhang.core.strict_json import NotStrict, read_bounded
 
 PARTS = "parts.json"

@@ -17,9 +17,9 @@ from unhang.core.run.run_folder import (
     read_node,
     read_run,
     utc_now,
-    write_atomically,
     write_document,
 )
+from unhang.core.run.whole_files import write_atomically
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from unhang.core.run import run_folder
+from unhang.core.run.whole_files import write_named
 
 
 def deliver(text: str, out: str) -> None:
@@ -14,4 +14,4 @@ def deliver(text: str, out: str) -> None:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
         return
-    run_folder.write_named(Path(out), text)
+    write_named(Path(out), text)

@@ -20,7 +20,8 @@ from typing import Any
 from unhang.core.errors import UserError
 from unhang.core.kept_files import KEY_BYTES, digest_of, keep, read_kept
 from unhang.core.project import state_folder
-from unhang.core.run.run_folder import read_run, write_atomically
+from unhang.core.run.run_folder import read_run
+from unhang.core.run.whole_files import write_atomically
 from unhang.core.text import visible
 
 MARK = "made-here"

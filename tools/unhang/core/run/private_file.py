@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unhang.core.bounded_reads import read_at_most
 from unhang.core.errors import UserError
-from unhang.core.run.run_folder import GROUP_ENV
+from unhang.core.run.whole_files import GROUP_ENV
 
 SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 # a link, a socket or a pipe, a device, a folder

@@ -3,14 +3,11 @@ plugins use it too."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import secrets
 import shutil
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,11 +16,10 @@ from urllib.parse import quote
 
 from unhang.core.errors import UserError
 from unhang.core.project import checkout_of
+from unhang.core.run.whole_files import GROUP_ENV, write_atomically
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 
 RUNS_ENV = "UNHANG_RUNS"  # the folder of the run folders, wherever it is read or written
-# the group that may read the runs and the history, at sites that share them
-GROUP_ENV = "UNHANG_GROUP"
 SHORTEST_ID = 8  # of the beginning of an id: a day
 LONGEST_DOCUMENT = 64 * 1024 * 1024
 
@@ -90,13 +86,8 @@ def new_run_id(ending: str | None = None) -> str:
 
 def list_runs(runs: Path) -> list[Path]:
     """Run folders, oldest first; [] when there is no such folder."""
-    if not runs.is_dir():
-        return []
-    return sorted(
-        entry
-        for entry in runs.iterdir()
-        if not entry.is_symlink() and (entry / "run.json").is_file()
-    )
+    found = runs.glob("*/run.json")
+    return sorted(one.parent for one in found if one.is_file() and not one.parent.is_symlink())
 
 
 def find_run(named: str | Path, runs: Path | None = None) -> Path:
@@ -106,30 +97,22 @@ def find_run(named: str | Path, runs: Path | None = None) -> Path:
     runs: where to look, runs_folder() by default.
     Raises UserError.
     """
-    runs = runs_folder() if runs is None else runs
+    runs = runs or runs_folder()
     beside = [runs.parent / named] if Path(named).parts[:1] == (runs.name,) else []
     for folder in (Path(named), runs / named, *beside):
         if (folder / "run.json").is_file():
             return folder.resolve()
-    begun = [
-        run
-        for run in list_runs(runs)
-        if len(str(named)) >= SHORTEST_ID and run.name.startswith(str(named))
-    ]
+    known = [run.name for run in list_runs(runs)]
+    begun = [one for one in known if len(str(named)) >= SHORTEST_ID and one.startswith(str(named))]
     if len(begun) == 1:
-        return begun[0].resolve()
+        return (runs / begun[0]).resolve()
     if begun:
-        raise UserError(
-            f"{named} begins the names of {len(begun)} runs:"
-            f" {', '.join(run.name for run in begun[-3:])}"
-        )
-    known = [run.name for run in list_runs(runs)][-3:]
-    hint = (
-        f"the newest are {', '.join(known)}"
-        if known
-        else "there is none yet, make one with: unhang audit"
+        raise UserError(f"{named} begins the names of {len(begun)} runs: {', '.join(begun[-3:])}")
+    newest = f"the newest are {', '.join(known[-3:])}"
+    none = "there is none yet, make one with: unhang audit"
+    raise UserError(
+        f"{named} is not a run folder (one that holds run.json); {newest if known else none}"
     )
-    raise UserError(f"{named} is not a run folder (one that holds run.json); {hint}")
 
 
 def read_run(folder: Path) -> Run:
@@ -137,10 +120,10 @@ def read_run(folder: Path) -> Run:
     return Run(folder, read_object(folder / "run.json", "a run"))
 
 
-def node_files(folder: Path) -> Iterator[Path]:
+def node_files(folder: Path) -> list[Path]:
     """The nodes' files in the order of their names. The host is in the file; do not derive it from
     the file's name."""
-    yield from sorted((folder / "nodes").glob("*.json"))
+    return sorted((folder / "nodes").glob("*.json"))
 
 
 def read_node(path: Path) -> dict[str, Any]:
@@ -158,40 +141,6 @@ def make_folder(folder: Path) -> None:
         shutil.chown(folder, group=group)
         folder.chmod(0o2750)  # with the set-group-ID bit, what is made in it belongs to the group
     (folder / "nodes").mkdir(mode=0o750 if group else 0o700)
-
-
-def write_named(path: Path, text: str) -> None:
-    """The same as write_atomically for a file that the user named, with the mode that his umask
-    gives. Raises OSError."""
-    umask = os.umask(0o077)
-    os.umask(umask)
-    write_atomically(path, text, 0o666 & ~umask)
-
-
-def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
-    """Replaces a file atomically; it holds host names, users and processes, so by default only the
-    user may read it, and the group of UNHANG_GROUP.
-
-    Lone surrogates, which UTF-8 cannot encode, become "?". Raises OSError that names the file.
-    """
-    mode = mode if mode is not None else 0o640 if os.environ.get(GROUP_ENV) else 0o600
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    except OSError as problem:
-        # not a name that nobody has given
-        raise OSError(problem.errno, problem.strerror, str(path)) from None
-    try:
-        with os.fdopen(handle, "wb") as target:
-            target.write(text.encode("utf-8", "replace"))
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException as problem:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        if isinstance(problem, OSError) and problem.errno:
-            # a full disk names no file by itself
-            raise OSError(problem.errno, problem.strerror, str(path)) from None
-        raise
 
 
 def write_document(path: Path, document: Any) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-AT_LEAST = 3  # rows that agree
+# Rows that agree, chosen so that a second odd one leaves a majority; it was not measured.
+AT_LEAST = 3
 TIMES_AS_MANY = 3  # rows that agree, for each one that does not
 
 Row = Mapping[str, Hashable]

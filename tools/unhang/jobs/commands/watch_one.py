@@ -25,7 +25,14 @@ from unhang.jobs.inspect.rank_looks import IDLE
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
-from unhang.jobs.watch.answers import agreeing, is_hang, named_in, place_of_a_stall, with_seen
+from unhang.jobs.watch.answers import (
+    agreeing,
+    halted_words,
+    is_hang,
+    named_in,
+    place_of_a_stall,
+    with_seen,
+)
 from unhang.jobs.watch.detector import Event, Tick, detect
 from unhang.jobs.watch.record import Record
 from unhang.jobs.watch.signals import JobSignals
@@ -267,6 +274,8 @@ def _why_left_alone(
     """Why a job is not ended after two looks, "" where nothing speaks against it."""
     if not is_hang(event, again) or named_in(inspection) != named_in(again):
         return "the two looks do not agree"
+    if why := halted_words(again):
+        return why
     if len(sources) < 2:
         shown = [
             f"it {what} by {', '.join(again['sources'][what]) or 'none'}"

@@ -22,7 +22,7 @@ from unhang.core.commands.common_options import (
 )
 from unhang.core.commands.hooks import Hooks, call_in_a_session, check_hooks, send
 from unhang.core.errors import UserError
-from unhang.core.run.run_folder import write_named
+from unhang.core.run.whole_files import write_named
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence

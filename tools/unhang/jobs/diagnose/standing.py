@@ -121,6 +121,7 @@ def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
         _numbers(one for one in ranks.values() if one.is_at_work),
         _numbers(one for one in ranks.values() if one.activity.name == SERVING),
         any(one.stack.moved for one in ranks.values() if one.activity.awaits_ranks)
+        # of a job that hangs few move, those that poll; by majority, which was not measured
         or sum(bool(one.stack.moved) for one in ranks.values()) * 2 > len(ranks),
     )
 

@@ -12,9 +12,8 @@ from unhang.jobs.activities import COLLECTIVE
 from unhang.jobs.inspect.agreement import gpus_move
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
-from unhang.jobs.inspect.rank_looks import RankLook, gpus_and_pids
+from unhang.jobs.inspect.rank_looks import RankLook
 from unhang.jobs.inspect.stands import stand_of
-from unhang.jobs.inspect.whose_gpus import own_gpus
 
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list",
                   "recv_object_list"}  # fmt: skip
@@ -109,8 +108,13 @@ def _next(job: JobLook, ways: Sequence[str]) -> str:
 
 
 def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
+    """Those who left the others in the oldest line of the user's code that is not the same in all.
+    The operations alone do not tell: the root of a broadcast is ahead of those that it sends to."""
     sides: dict[str, list[RankLook]] = {}
-    for look, side in zip(waiting, _sides(waiting), strict=True):
+    functions = [look.doing.function if look.doing else "" for look in waiting]
+    steps = zip(*(look.path for look in waiting), strict=False)  # as far as the shortest goes
+    parting = next((places for places in steps if len(set(places)) > 1), functions)
+    for look, side in zip(waiting, parting, strict=True):
         sides.setdefault(side, []).append(look)
     largest = max(map(len, sides.values()))
     usual = [name for name, side in sides.items() if len(side) == largest]
@@ -119,20 +123,10 @@ def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
     ]
 
 
-def _sides(waiting: Sequence[RankLook]) -> list[str]:
-    """Of each rank the oldest line of the user's code in which they are not all the same. The
-    operations alone do not tell: the root of a broadcast is ahead of those that it sends to."""
-    depth = min(len(look.path) for look in waiting)
-    for frames in ([look.path[at] for look in waiting] for at in range(depth)):
-        if len(set(frames)) > 1:
-            return frames
-    return [look.doing.function if look.doing else "" for look in waiting]
-
-
 def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
     """Whether those who wait did so without a break: asleep all the time, or before a GPU that
     moves no memory."""
-    on_gpus = any(own_gpus(*gpus_and_pids(document, 2)) for document in job.documents)
+    on_gpus = any(node.has_gpus for node in job.nodes)
     return any(look.waited for look in waiting) or (on_gpus and gpus_move(job) is False)
 
 

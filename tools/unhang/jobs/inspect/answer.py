@@ -11,11 +11,13 @@ from unhang.core.text import counted, listed, visible
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.screen import FAULTS, VerdictScreen, filled, host_name
+from unhang.jobs.inspect.ends import FROZEN, STOPPED
 from unhang.jobs.inspect.job_look import EVEN, HUNG, RUNNING, SLOW, UNKNOWN
+from unhang.jobs.inspect.rank_looks import ENDED, HALTED
 from unhang.jobs.inspect.slow import BEHIND, STARVED, THROTTLED, WORKS
 
 PLACES_ON_SCREEN, SUSPECTS_ON_SCREEN = 2, 2
-STOPPED, GONE = ("T", "t"), ("Z", "X", "gone", "reused")
+GONE = (*ENDED, "Z", "X")
 _CONNECT = re.compile(r"\bnc -vz (\S+) (\d+)")
 # (command, what its answer means), by what is known of the first suspect
 _OF_A_RANK = {
@@ -24,11 +26,11 @@ _OF_A_RANK = {
         "a killed process or an Xid: why it ended; none: the end of its log; then end the job, the"
         " others only wait",
     ),
-    "frozen": (
+    FROZEN: (
         "docker ps --filter status=paused",
         "a paused container: docker unpause; none: the control group that the line above names",
     ),
-    "stopped": (
+    STOPPED: (
         "grep -e State -e TracerPid /proc/{pid}/status",
         "T without a tracer: kill -CONT lets it go on; t: the debugger that TracerPid names",
     ),
@@ -179,7 +181,9 @@ def certainty_of(inspection: Mapping[str, Any]) -> str:
     states = {row["state"] for row in _rows_of(inspection, first)}
     lags = (inspection["ras"] or {}).get("lags", [])
     counted_behind = any(first["rank"] in lag["behind"] for lag in lags)
-    observed = first["phase"] in ("ended", "frozen") or states & {*STOPPED, *GONE} or counted_behind
+    observed = (
+        first["phase"] in ("ended", FROZEN, STOPPED) or states.intersection(GONE) or counted_behind
+    )
     return "sure" if observed else "likely"
 
 
@@ -262,14 +266,14 @@ def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
         values = {"address": [dialled[1].strip("[]")], "host": [dialled[1]], "port": [dialled[2]]}
         if command := filled(_CONNECTS[0], values):
             return host, command, _CONNECTS[1]
-    if first["phase"] in ("ended", "frozen"):
+    if first["phase"] in ("ended", FROZEN):
         return host, *_OF_A_RANK[first["phase"]]
     if not rows and host and first["rank"] is not None:
         return "", filled(_ELSEWHERE[0], {"host": [host]}) or "unhang inspect", _ELSEWHERE[1]
     state = rows[0]["state"] if rows else ""
-    kind = _kind(state, bool(rows and rows[0]["where"]), first["next"])
+    kind = _kind(first["phase"], state, bool(rows and rows[0]["where"]), first["next"])
     workers = [str(row["worker"]["pid"]) for row in rows if row.get("worker")]
-    is_of_worker = bool(workers) and state != "D" and kind != "ended" and state not in STOPPED
+    is_of_worker = bool(workers) and state not in ("D", *HALTED) and kind != "ended"
     command, tells = _OF_A_RANK["worker" if is_of_worker and kind == "alive" else kind]
     pid = {"pid": workers if is_of_worker else [str(row["pid"]) for row in rows]}
     return host, filled(command, pid) or "unhang inspect", tells
@@ -288,12 +292,12 @@ def _as_root(inspection: Mapping[str, Any]) -> tuple[str, str] | None:
     return (host_name(hosts[0]), command) if command else None
 
 
-def _kind(state: str, has_stack: bool, then: str) -> str:
+def _kind(phase: str, state: str, has_stack: bool, then: str) -> str:
     """The row of _OF_A_RANK. state: of the process; ? if it was not read."""
     if state in GONE:
         return "ended"
-    if state in STOPPED or "kill -CONT" in then or (state == "?" and not has_stack):
-        return "stopped"
+    if phase == STOPPED or state in HALTED or (state == "?" and not has_stack):
+        return STOPPED
     return "kernel" if state == "D" or "/stack as root" in then else "alive"
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.jobs.inspect.rank_looks import host_of, section
-from unhang.jobs.inspect.whose_gpus import gpu_pids
+from unhang.jobs.inspect.rank_looks import gpus_and_pids, host_of
 from unhang_node.base.parse.values import as_maps
 
 
@@ -30,13 +29,9 @@ def crowded(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             if isinstance(row.get("pid"), int) and isinstance(row.get("rank"), int)
         }
         first, second = (
-            {
-                str(gpu.get("index")): gpu_pids(gpu)
-                for gpu in as_maps(section(document, "nvml").get(name))
-            }
-            for name in ("gpus_1", "gpus_2")
+            {gpu.name: gpu.pids for gpu in gpus_and_pids(document, number)[0]} for number in (1, 2)
         )
-        idle = sum(not pids and not second.get(index, [0]) for index, pids in first.items())
+        idle = sum(not pids and not second.get(index, (0,)) for index, pids in first.items())
         for index, pids in first.items() if idle else ():
             both = [pid for pid in pids if pid in rank_of and pid in second.get(index, ())]
             if len(both) > 1:

@@ -12,9 +12,11 @@ from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import LOADING, STARTING
 from unhang.jobs.inspect.job_look import JobLook
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.jobs.inspect.rank_looks import RankLook, section
 from unhang_node.base.parse.values import as_map, as_maps, number_of
 
+# phases of suspects: what somebody did to them, and lets go on
+FROZEN, STOPPED = "frozen", "stopped"
 NEXT = {
     "gone": (
         "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --host {host};"
@@ -23,12 +25,12 @@ NEXT = {
     "debugger": (
         "process {tracer} on {host} traces it (a debugger): let it go on, or end that process"
     ),
-    "frozen": (
+    FROZEN: (
         "let it go on: docker unpause (or podman) where a container was paused, else as root on"
         " {host}: unset the switch in {folder} (cgroup.freeze 0, or freezer.state THAWED); or find"
         " out who froze it"
     ),
-    "stopped": (
+    STOPPED: (
         "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container;"
         " kill -CONT {pid} on {host} lets it go on"
     ),
@@ -159,21 +161,21 @@ def stopped_or_stuck(job: JobLook) -> Iterator[Suspect]:
     """Stopped by a signal or a debugger, or in the kernel where no signal reaches."""
     for look in job.looks:
         where = f"; it stands in {look.where}" if look.where else ""
-        phase, pid = look.activity or "job", look.pid
+        phase, pid = STOPPED, look.pid
         if look.frozen:
-            phase, why = "frozen", f"its control group {look.frozen} is frozen"
-            then = NEXT["frozen"]
+            phase, why = FROZEN, f"its control group {look.frozen} is frozen"
+            then = NEXT[FROZEN]
         elif child := _halted(look):
-            pid, then = child["pid"], NEXT["stopped"]
+            pid, then = child["pid"], NEXT[STOPPED]
             why = f"its child {pid} ({child['command']}) is stopped (state T), and it waits for it"
         elif look.is_stopped:
             why = f"its process is stopped (state {look.state})"
             seq = max(job.standing.total.values(), default=0)
             why += f" before collective {seq} was over, all others wait for it" * bool(seq)
-            then = NEXT["debugger" if look.tracer else "stopped"]
+            then = NEXT["debugger" if look.tracer else STOPPED]
         elif look.in_kernel:
             why = f"its process hangs in the kernel (state D, in {look.wchan or 'the kernel'})"
-            then = NEXT["kernel"]
+            phase, then = look.activity or "job", NEXT["kernel"]
         else:
             continue
         yield Suspect(
@@ -220,18 +222,14 @@ def never_meet(job: JobLook) -> list[Suspect]:
     if not is_early or job.standing.version or not job.looks:
         return []
     own = job.looks[0]
-    for document in job.documents:
-        others = [
-            row
-            for row in as_maps(section(document, "ranks").get("apart"))
-            if isinstance(row.get("rank"), int) and row["rank"] not in {r.rank for r in job.looks}
-        ]
+    for node in job.nodes:
+        others = [one for one in node.apart if one.rank not in {look.rank for look in job.looks}]
         if others:
             ranks = [look.rank for look in job.looks if look.rank is not None]
             why = (
                 f"rank {fold_ranks(ranks)} waits at {_meets(own.job)} and rank"
-                f" {fold_ranks([row['rank'] for row in others])} (pid {others[0].get('pid')} on"
-                f" {host_of(document)}) at {_meets(str(others[0].get('job')))}: the same user,"
+                f" {fold_ranks([one.rank for one in others])} (pid {others[0].pid} on"
+                f" {node.host}) at {_meets(others[0].job)}: the same user,"
                 " program and world size, but two jobs, which never meet"
             )
             return [Suspect(own.host, own.rank, None, STARTING, why, NEXT["meet"])]
@@ -277,7 +275,7 @@ def never_came(job: JobLook) -> list[Suspect]:
         why = f"its launcher waits in {where} for the launchers of the other nodes"
         return [Suspect(host, None, None, STARTING, why, NEXT["others"])]
     if absent:
-        hosts = ", ".join(dict.fromkeys(host_of(document) for document in job.documents))
+        hosts = ", ".join(dict.fromkeys(node.host for node in job.nodes))
         why = (
             f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts};"
             f" {ranks_wait(len(starting))} for it in {where}"

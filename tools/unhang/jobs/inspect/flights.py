@@ -13,12 +13,10 @@ from typing import Any
 
 from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
-from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.flight import Flight, flight_of
-from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import JobLook, Verdict
-from unhang.jobs.inspect.rank_looks import section, waiting_ranks
+from unhang.jobs.inspect.rank_looks import section
 from unhang_node.base.parse.values import as_maps
 
 MOST_RANKS = 1 << 20
@@ -41,11 +39,11 @@ def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, dict[str, An
     """The verdict on a job that hangs or may hang, with what the dumps add to its ranks; where no
     rank is suspected, those who are missing in them. And the row `recorded`: whether the dumps name
     a rank of the verdict (agrees), others (differs), or it named none (alone)."""
-    flights = flights_of(job.documents)
-    recording = recording_of(flights, waiting_ranks(job.looks)) if len(flights) > 1 else None
-    answer = recording.answer if recording else WaitedFor()
+    if job.recording is None:
+        return verdict, None
+    answer = job.recording.answer
     unlike = [rank for wait in answer.different for rank in wait.waiting]
-    missed = sorted({*(answer.roots or answer.ring or unlike)} & {one.rank for one in flights})
+    missed = sorted({*(answer.roots or answer.ring or unlike)} & {*job.recording.ranks})
     shown = waited_for_row(answer) if missed else None
     if not shown:
         return verdict, None

@@ -58,6 +58,6 @@ class LookHere:
         if self.child and self.child.poll() is None:
             self.child.send_signal(signal.SIGINT)
             try:
-                self.child.wait(10)
+                self.child.wait(10)  # three times what a look gives its own children (GRACE_S)
             except subprocess.TimeoutExpired:
                 self.child.kill()

@@ -8,21 +8,59 @@ from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.communicators import standing_of
-from unhang.jobs.inspect.rank_looks import RankLook, rank_looks
+from unhang.jobs.flight_steps import Recording
+from unhang.jobs.inspect.rank_looks import RankLook
 
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
 SLOW, EVEN = "slow", "even"  # by the looks of --slow
 
 
 @dataclass(frozen=True)
+class Apart:
+    """A rank of the same user, program and world size that meets elsewhere. job: as of a rank."""
+
+    rank: int
+    pid: str
+    job: str
+
+
+@dataclass(frozen=True)
+class NodeLook:
+    """One node. has_gpus: some on which nobody but the job has memory; in_use: the job has memory
+    on one of them; moves: one moved memory or used its links; is_shared: others have memory on a
+    GPU on which the job has some."""
+
+    host: str
+    has_gpus: bool
+    in_use: bool
+    moves: bool
+    is_shared: bool
+    apart: tuple[Apart, ...]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """rank: None where the log is of several and no line says whose it is. error: as Python prints
+    it, with its place; path: of the log."""
+
+    rank: int | None
+    error: str
+    path: str
+
+
+@dataclass(frozen=True)
 class JobLook:
     """One look at a job. documents: the evidence, one of each node; looks: its ranks, in their
-    order; standing: what RAS knows, without a version where it did not answer."""
+    order; standing: what RAS knows, without a version where it did not answer; recording: what
+    dumps of the flight recorder show, of two ranks or more; raised: tracebacks with which logs
+    end."""
 
     documents: Sequence[Mapping[str, Any]]
     looks: Sequence[RankLook]
     standing: Standing
+    nodes: tuple[NodeLook, ...]
+    recording: Recording | None
+    raised: tuple[Raised, ...]
 
 
 @dataclass(frozen=True)
@@ -33,9 +71,3 @@ class Verdict:
     state: str
     named: Sequence[Suspect]
     headline: str
-
-
-def job_look(documents: Sequence[Mapping[str, Any]]) -> JobLook:
-    """documents: evidence of the nodes of one job."""
-    looks = rank_looks(documents)
-    return JobLook(documents, looks, standing_of(documents, looks))

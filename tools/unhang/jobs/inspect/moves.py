@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from unhang_node.job.process_table import COMPILERS
+from unhang_node.job.compilers import COMPILERS
 
 CHILDREN, FILES, DATA, SOCKETS, COMPILES = (
     "its children compute",

@@ -16,11 +16,11 @@ from unhang.jobs.activities import (
     user_frames,
 )
 from unhang.jobs.inspect.moves import arrives, at_rest, moves
-from unhang.jobs.inspect.whose_gpus import gpu_pids, own_gpus
+from unhang.jobs.inspect.whose_gpus import Gpu, gpu_of, own_gpus
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
 ENDED = ("gone", "reused")
-STOPPED = ("T", "t")
+HALTED = ("T", "t")  # states of a process that is stopped or traced
 BUSY_PERCENT = 95
 # What an engine does: it waits for a request, or for what its workers answer, or it goes on.
 IDLE, ASKS, MOVES = "idle", "asks", "moves"
@@ -117,7 +117,7 @@ class RankLook:
     @property
     def is_stopped(self) -> bool:
         """Stopped in both looks."""
-        return bool(self.states) and all(state in STOPPED for state in self.states)
+        return bool(self.states) and all(state in HALTED for state in self.states)
 
     @property
     def is_ended(self) -> bool:
@@ -288,12 +288,7 @@ def _woke(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 def _io_rate(
     first: Mapping[str, Any], second: Mapping[str, Any], name: str, seconds: float
 ) -> float | None:
-    before, after = first.get("io"), second.get("io")
-    return (
-        _rate(before, after, name, seconds)
-        if isinstance(before, Mapping) and isinstance(after, Mapping)
-        else None
-    )
+    return _rate(as_map(first.get("io")), as_map(second.get("io")), name, seconds)
 
 
 def _main_frames(dump: Mapping[str, Any] | None) -> list[str]:
@@ -342,7 +337,7 @@ def _children(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[d
             "wchan": row.get("wchan"),
             "took_s": number_of(row.get("cpu_s")) - number_of(then.get("cpu_s")),
             "is_new": not then,
-            "is_stopped": row.get("state") in STOPPED and then.get("state") in STOPPED,
+            "is_stopped": row.get("state") in HALTED and then.get("state") in HALTED,
         }
 
 
@@ -354,41 +349,29 @@ def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:
     return None if None in values else values[0] != values[1]
 
 
-def gpus_and_pids(
-    document: Mapping[str, Any], number: int
-) -> tuple[Sequence[Mapping[str, Any]], set[int]]:
+def gpus_and_pids(document: Mapping[str, Any], number: int) -> tuple[list[Gpu], set[int]]:
     """(all GPUs of a look, the job's processes on the node), as own_gpus takes them."""
     proc, pids = section(document, "proc"), set(_by_pid(document.get("ranks")))
     for row in (*as_maps(proc.get("ranks_1")), *as_maps(proc.get("ranks_2"))):
         pids |= set(_by_pid([row])) | set(_by_pid(row.get("children")))
-    return as_maps(section(document, "nvml").get(f"gpus_{number}")), pids
+    return [*map(gpu_of, as_maps(section(document, "nvml").get(f"gpus_{number}")))], pids
 
 
 def computing_gpus(document: Mapping[str, Any]) -> set[str]:
     """The job's GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 %
     utilisation and no memory activity (measured on H100)."""
-    return _in_both(document, lambda gpu: number_of(gpu.get("memory_activity_percent")) >= 1)
+    return _in_both(document, lambda gpu: (gpu.memory or 0) >= 1)
 
 
 def spinning_gpus(document: Mapping[str, Any]) -> set[str]:
     """The job's GPUs that are busy in both looks and move no memory: what NCCL's waiting kernel
     looks like, and a kernel that never ends."""
-    return _in_both(
-        document,
-        lambda gpu: (
-            number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT
-            and gpu.get("memory_activity_percent") == 0
-        ),
-    )
+    return _in_both(document, lambda gpu: (gpu.busy or 0) >= BUSY_PERCENT and gpu.memory == 0)
 
 
-def _in_both(document: Mapping[str, Any], holds: Callable[[Mapping[str, Any]], bool]) -> set[str]:
+def _in_both(document: Mapping[str, Any], holds: Callable[[Gpu], bool]) -> set[str]:
     first, second = (
-        {
-            f"GPU {gpu.get('index')}"
-            for gpu in own_gpus(*gpus_and_pids(document, number))
-            if holds(gpu)
-        }
+        {f"GPU {gpu.name}" for gpu in own_gpus(*gpus_and_pids(document, number)) if holds(gpu)}
         for number in (1, 2)
     )
     return first & second
@@ -396,8 +379,5 @@ def _in_both(document: Mapping[str, Any], holds: Callable[[Mapping[str, Any]], b
 
 def _gpus(document: Mapping[str, Any]) -> dict[int, str]:
     """{pid: GPU 3} by the driver's own list."""
-    found: dict[int, str] = {}
-    for gpu in as_maps(section(document, "nvml").get("gpus_1")):
-        for pid in gpu_pids(gpu):
-            found.setdefault(pid, f"GPU {gpu.get('index')}")
-    return found
+    gpus, _ = gpus_and_pids(document, 1)
+    return {pid: f"GPU {gpu.name}" for gpu in reversed(gpus) for pid in gpu.pids}

@@ -10,6 +10,7 @@ from typing import Any
 from unhang.jobs.inspect.communicators import global_ranks
 from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.jobs.inspect.whose_gpus import number_or_none
 from unhang_node.base.parse.values import as_list, as_maps, number_of
 
 
@@ -154,13 +155,13 @@ def _ranks(document: Mapping[str, Any], job: JobLook) -> Iterator[RankPace]:
             host=host,
             gpu=f"GPU {int(number_of(card.get('index')))}" if card else look.gpu,
             pid=pid,
-            cores=_number(row.get("cpu_cores")),
-            run_queue=_number(row.get("run_queue")),
+            cores=number_or_none(row.get("cpu_cores")),
+            run_queue=number_or_none(row.get("run_queue")),
             card=str(card.get("name")) if card else None,
-            power_w=_number(card.get("power_w")),
-            clock_mhz=_number(card.get("clock_sm_mhz")),
-            busy=_number(card.get("utilization_percent")),
-            memory=_number(card.get("memory_activity_percent")),
+            power_w=number_or_none(card.get("power_w")),
+            clock_mhz=number_or_none(card.get("clock_sm_mhz")),
+            busy=number_or_none(card.get("utilization_percent")),
+            memory=number_or_none(card.get("memory_activity_percent")),
             throttle=_shares(card),
             alone=len(own) <= 1,
             neighbours=tuple(
@@ -205,12 +206,4 @@ def _shares(card: Mapping[str, Any]) -> dict[str, float]:
         {str(name): number_of(count) / looks for name, count in reasons.items()}
         if isinstance(reasons, Mapping) and looks >= 1
         else {}
-    )
-
-
-def _number(value: Any) -> float | None:
-    return (
-        number_of(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-        else None
     )

@@ -27,7 +27,9 @@ from unhang.jobs.inspect.rank_looks import IDLE, RankLook, Worker
 from unhang.jobs.inspect.waits import awaits_a_build, is_idle, wait_words
 
 BUSY_CORES = 0.2
-RESTING_CORES = 0.05  # of a process whose main thread sleeps: the threads of torch and NCCL
+# Of a process whose main thread sleeps: the threads of torch and NCCL. Chosen, not measured; it
+# counts only beside a main thread that was never switched.
+RESTING_CORES = 0.05
 RUNNING_CORES = 0.5
 # who waits in one of these waits for data or storage
 DATA_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from unhang.core.text import visible
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
+from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Raised, Verdict
 from unhang.jobs.inspect.rank_looks import RankLook, section
 from unhang.jobs.inspect.stands import RESTING_CORES, stands_words
 from unhang_node.base.parse.values import as_maps
@@ -23,18 +23,12 @@ NEXT = "the whole traceback, in {path}: its exception is the cause; then end the
 MOST_AFTER = 8  # lines that a launcher or a library prints after it
 _LINE = re.compile(r"^(?:\[rank(?P<rank>\d{1,6})\]:\s?)?(?P<text>.*)$")
 _BEGIN = "Traceback (most recent call last):"
+_CHAIN = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
 _PLACE = re.compile(r'^\s+File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,9})')
 _ERROR = re.compile(r"^[A-Za-z_][\w.]{0,120}(?:: .*)?$")
-
-
-@dataclass(frozen=True)
-class Raised:
-    """rank: None where the log is of several and no line says whose it is. error: as Python prints
-    it, with its place; path: of the log."""
-
-    rank: int | None
-    error: str
-    path: str
 
 
 def raised_in(documents: Sequence[Mapping[str, Any]]) -> list[Raised]:
@@ -55,27 +49,38 @@ def raised_in(documents: Sequence[Mapping[str, Any]]) -> list[Raised]:
 
 
 def _at_the_end(lines: Sequence[str]) -> Iterator[tuple[int | None, str]]:
-    """(rank of its prefix, error) of the last traceback, if at most MOST_AFTER lines follow."""
+    """(rank of its prefix, error) of the last traceback, if at most MOST_AFTER lines follow: of a
+    chain of exceptions the first, which the others follow from."""
     parsed = [found for found in map(_LINE.match, lines) if found]
     begins = [at for at, one in enumerate(parsed) if one["text"].startswith(_BEGIN)]
-    if not begins:
+    if not begins or not (last := _error(parsed, begins[-1])):
         return
-    first, place = parsed[begins[-1]], ""
-    for at, one in enumerate(parsed[begins[-1] + 1 :], begins[-1] + 1):
-        if one["rank"] != first["rank"]:
+    label = parsed[begins[-1]]["rank"]
+    first, *earlier = (at for at in reversed(begins) if parsed[at]["rank"] == label)
+    for at in earlier:
+        if not any(one["rank"] == label and one["text"] in _CHAIN for one in parsed[at:first]):
+            break
+        first = at
+    if len(parsed) - last[0] - 1 <= MOST_AFTER:
+        yield int(label) if label else None, (_error(parsed, first) or last)[1]
+
+
+def _error(parsed: Sequence[re.Match[str]], begin: int) -> tuple[int, str] | None:
+    """(number of the line, error with its place) of the traceback that begins there."""
+    place = ""
+    for at, one in enumerate(parsed[begin + 1 :], begin + 1):
+        if one["rank"] != parsed[begin]["rank"]:
             continue
         if where := _PLACE.match(one["text"]):
             place = f" ({where['path'].rsplit('/', 1)[-1]}:{where['line']})"
         elif _ERROR.match(one["text"]):
-            if len(parsed) - at - 1 <= MOST_AFTER:
-                rank = int(first["rank"]) if first["rank"] else None
-                yield rank, visible(one["text"], 300) + place
-            return
+            return at, visible(one["text"], 300) + place
+    return None
 
 
 def with_raised(verdict: Verdict, job: JobLook) -> Verdict:
     """The verdict on a job that hangs or may hang, with the rank first whose log ends so."""
-    raised = raised_in(job.documents) if verdict.state in (HUNG, UNKNOWN) and job.looks else []
+    raised = job.raised if verdict.state in (HUNG, UNKNOWN) and job.looks else ()
     looks = {look.rank: look for look in job.looks if look.rank is not None}
     known = [one for one in raised if one.rank in looks]
     if not raised:

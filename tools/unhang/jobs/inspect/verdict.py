@@ -19,6 +19,7 @@ from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.suspect import Suspect
+from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
 from unhang.jobs.inspect.all_wait import all_in, everybody_is, is_quiet, some_are
@@ -40,7 +41,6 @@ from unhang.jobs.inspect.job_look import (
     UNKNOWN,
     JobLook,
     Verdict,
-    job_look,
 )
 from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import (
@@ -52,9 +52,11 @@ from unhang.jobs.inspect.rank_looks import (
     section,
     waiting_ranks,
 )
+from unhang.jobs.inspect.read_job import read_job
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import (
     COMPILING,
+    RUNNING_CORES,
     busy_word,
     is_at_rest,
     may_work,
@@ -79,7 +81,7 @@ KERNEL = (
 
 def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The document. documents: evidence of the nodes of one job."""
-    job = job_look(documents)
+    job = read_job(documents)
     verdict, flights = _judge(job), None
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
         verdict, flights = with_recorded(verdict, job)
@@ -196,7 +198,11 @@ def _judge(job: JobLook) -> Verdict:
         named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
     waiting, others = _sides(job)
-    answer = one_answer([standing.waited], _seen(job, waiting, others))
+    answer = one_answer([standing.waited, _recorded(job)], _seen(job, waiting, others))
+    if not standing.waited.names_somebody:
+        return _by_stacks(
+            job, waiting, [one for one in others if one.rank in answer.roots] or others
+        )
     by_rank = {look.rank: look for look in job.looks}
     stand = [(rank, by_rank.get(rank)) for rank in answer.roots or answer.ring]
     if stand and {*answer.ring}.issuperset(answer.roots):
@@ -234,6 +240,13 @@ def _seen(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook])
         _numbers(look for look in works if busy_word(look) == IDLE),
         any(look.moved for look in waiting),
     )  # fmt: skip
+
+
+def _recorded(job: JobLook) -> WaitedFor:
+    """Whom dumps name. They are of an earlier moment: they decide among those whom others name, and
+    whoever waited in a ring then may not now."""
+    found = job.recording.answer if job.recording else WaitedFor()
+    return WaitedFor() if found.left_the_order else WaitedFor(found.roots, found.waits)
 
 
 def _numbers(looks: Iterable[RankLook]) -> frozenset[int]:
@@ -382,30 +395,12 @@ def _waits(look: RankLook) -> bool:
 def _by_proc(job: JobLook) -> Verdict:
     """Neither RAS nor stacks: a rank that alone sleeps while the others spin, as ranks do that wait
     for a GPU. A hint, no more."""
-    busy = [look for look in job.looks if (look.cpu or 0) > 0.5]
     asleep = [look for look in job.looks if is_at_rest(look)]
-    if busy and len(asleep) == 1 and len(busy) + 1 == len(job.looks):
-        look = asleep[0]
-        spin = "1 rank spins" if len(busy) == 1 else f"{len(busy)} ranks spin"
-        why = (
-            f"it alone sleeps (in {look.wchan or 'the kernel'}) while {spin}, as ranks do that wait"
-            " for a GPU; a hint, no proof"
-        )
-        return Verdict(
-            UNKNOWN,
-            [
-                Suspect(
-                    look.host,
-                    look.rank,
-                    look.gpu,
-                    "asleep",
-                    why,
-                    NEXT["spy"].format(pid=look.pid),
-                    blind=True,
-                )
-            ],
-            f"rank {look.rank}: {why}",
-        )
+    spin = sum((look.cpu or 0) > RUNNING_CORES for look in job.looks)
+    if len(asleep) == 1 and 0 < spin == len(job.looks) - 1:
+        [one] = (replace(stand_of(look.rank, look, job.standing), blind=True) for look in asleep)
+        why = f"{_who([one])}, while the others spin as if for a GPU; a hint, no proof"
+        return Verdict(UNKNOWN, [one], why)
     return Verdict(
         UNKNOWN,
         [],

@@ -17,8 +17,8 @@ from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.inspect.crowded import shared_words
 from unhang.jobs.inspect.slow_gpus import APART, HOT
-from unhang.jobs.inspect.whose_gpus import gpu_pids
-from unhang.jobs.watch.detector import NODE, Tick, gpu_key, ranks_by_gpu
+from unhang.jobs.inspect.whose_gpus import Gpu
+from unhang.jobs.watch.detector import Tick, node_of, ranks_by_gpu
 
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
 # how long a GPU is slower than its peers before it is told, while the collectives go on
@@ -54,42 +54,32 @@ class Alerts:
             if len(ranks) < 2 or before != ranks or key in self.crowded:
                 continue  # two moments that agree, because ranks open their GPUs one after another
             self.crowded.add(key)
-            empty = sum(
-                not gpu_pids(gpu) and not gpu.get("lost")
-                for gpu in tick.gpus
-                if gpu_key(gpu)[0] == key[0]
-            )
+            empty = sum(not (gpu.pids or gpu.is_lost) for gpu in tick.gpus if gpu.node == key[0])
             yield shared_words(ranks, visible(key[1], 8), empty, _on(key[0]))
 
     def _slower_gpus(self, tick: Tick) -> Iterator[str]:
         """Compared while the collectives of all ranks go on: where one rank evaluates and the
         others wait for it, its GPU may well be the only one that draws power."""
-        counts = tick.ras.get("counts") if tick.ras else None
-        if tick.ras and tick.ras.get("again"):
+        if tick.again or not tick.counts:
             return  # RAS was not asked in this moment
-        before, self.launched = (
-            self.launched,
-            counts if isinstance(counts, Mapping) else self.launched,
-        )
-        if not isinstance(counts, Mapping):
-            return
-        if not before or any(counts.get(rank) == count for rank, count in before.items()):
+        before, self.launched = self.launched, tick.counts
+        if not before or any(tick.counts.get(rank) == count for rank, count in before.items()):
             self.slower.clear()
             return
         ranks_of = ranks_by_gpu(tick)
-        compared = {
-            gpu_key(gpu): gpu for gpu in tick.gpus if _clock(gpu) and ranks_of[gpu_key(gpu)]
+        clocks = {
+            gpu.key: gpu.clock_mhz for gpu in tick.gpus if gpu.clock_mhz and ranks_of[gpu.key]
         }
-        for key, gpu in compared.items():
-            peers = [_clock(one) for other, one in compared.items() if other != key]
-            throttle = _reasons(gpu)
-            if not peers or not throttle or _clock(gpu) >= APART * median(peers):
+        for gpu in (one for one in tick.gpus if one.key in clocks):
+            key, clock = gpu.key, clocks[gpu.key]
+            peers = [one for other, one in clocks.items() if other != key]
+            if not peers or not gpu.throttle or clock >= APART * median(peers):
                 self.slower.pop(key, None)
             elif tick.t - self.slower.setdefault(key, tick.t) >= APART_S and key not in self.apart:
                 self.apart.add(key)
-                why = visible(", ".join(map(str, throttle)), 100)
+                why = visible(", ".join(gpu.throttle), 100)
                 said = (
-                    f"GPU {visible(key[1], 8)}{_on(key[0])} is throttled ({why}): {_clock(gpu):.0f}"
+                    f"GPU {visible(key[1], 8)}{_on(key[0])} is throttled ({why}): {clock:.0f}"
                     f" MHz, its peers {median(peers):.0f}"
                 )
                 yield said + _stranger(tick, gpu)
@@ -99,8 +89,8 @@ class Alerts:
         line, each GPU once."""
         ranks_of, due = ranks_by_gpu(tick), dict[tuple[str, str], list[int]]()
         for gpu in tick.gpus:
-            key = gpu_key(gpu)
-            reasons = [one for one in HOT if one in _reasons(gpu)] if ranks_of[key] else []
+            key = gpu.key
+            reasons = [one for one in HOT if one in gpu.throttle] if ranks_of[key] else []
             if not reasons:
                 self.hot.pop(key, None)
             elif (
@@ -120,7 +110,7 @@ class Alerts:
             )
 
     def _link(self, row: Mapping[str, Any], t: float) -> Iterator[str]:
-        key, changes = (str(row.get(NODE) or ""), str(row.get("nic"))), row.get("carrier_changes")
+        key, changes = (node_of(row), str(row.get("nic"))), row.get("carrier_changes")
         if not isinstance(changes, int):
             return
         before, self.carriers[key] = self.carriers.get(key), changes
@@ -143,26 +133,11 @@ class Alerts:
         )
 
 
-def _stranger(tick: Tick, gpu: Mapping[str, Any]) -> str:
-    node = gpu_key(gpu)[0]
-    ranks = {row.get("pid") for row in tick.ranks.values() if str(row.get(NODE) or "") == node}
-    others = sorted(set(gpu_pids(gpu)) - ranks)
+def _stranger(tick: Tick, gpu: Gpu) -> str:
+    ranks = {row.get("pid") for row in tick.ranks.values() if node_of(row) == gpu.node}
+    others = sorted(set(gpu.pids) - ranks)
     return f"; process {others[0]} on it is no rank of this job" if others else ""
 
 
 def _on(node: str) -> str:
     return f" on {visible(node, 80)}" if node else ""
-
-
-def _clock(gpu: Mapping[str, Any]) -> float:
-    clock = gpu.get("clock_sm_mhz")
-    return (
-        float(clock)
-        if isinstance(clock, (int, float)) and not isinstance(clock, bool) and clock > 0
-        else 0.0
-    )
-
-
-def _reasons(gpu: Mapping[str, Any]) -> list[Any]:
-    throttle = gpu.get("throttle")
-    return throttle if isinstance(throttle, list) else []

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.jobs.inspect.agreement import PROC
+from unhang.jobs.inspect.ends import FROZEN, STOPPED
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
 from unhang.jobs.watch.detector import ENDED, Event
 from unhang_node.base.parse.values import as_maps
@@ -67,6 +68,15 @@ def named_in(inspection: Mapping[str, Any]) -> set[tuple[Any, Any, Any]]:
     return {
         (suspect["host"], suspect["rank"], suspect["phase"]) for suspect in inspection["suspects"]
     }
+
+
+def halted_words(inspection: Mapping[str, Any]) -> str:
+    """That somebody halted a rank, a pause, a debugger or Slurm's suspend: that is his deed, and no
+    reason to end the job. "" where nobody did."""
+    for one in inspection["suspects"]:
+        if one["phase"] in (FROZEN, STOPPED):
+            return f"a process of it was {one['phase']} by somebody, who can let it go on"
+    return ""
 
 
 def agreeing(event: Event, inspection: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.jobs.inspect.moves import at_rest, moves
-from unhang.jobs.inspect.whose_gpus import gpu_pids, own_gpus
+from unhang.jobs.inspect.whose_gpus import NODE, Gpu, gpu_of, own_gpus
+from unhang_node.base.parse.values import as_list, as_map
 from unhang_node.job.process_table import MOST_READ
 
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
@@ -25,7 +26,6 @@ AWAKE_PER_S = 10.0
 # A rank that wakes up in so many samples goes on in some way: it polls, or it takes small steps.
 WAKES = 3
 GONE = ("gone", "reused", "Z", "X")
-NODE = "asked_as"  # of samples that come from several nodes
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,14 @@ class Event:
 
 @dataclass
 class Tick:
-    """All samples of one moment."""
+    """All samples of one moment. counts: {rank: collectives that it launched, by RAS}; missing:
+    ranks that do not answer it; again: both are of the moment before, RAS gave no answer."""
 
     t: float
-    ras: Mapping[str, Any] | None = None
-    gpus: list[Mapping[str, Any]] = field(default_factory=list)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[int, ...] = ()
+    again: bool = False
+    gpus: list[Gpu] = field(default_factory=list)
     ranks: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     nics: list[Mapping[str, Any]] = field(default_factory=list)
     log_bytes: int | None = None
@@ -68,9 +71,12 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
                 yield tick
             tick = Tick(float(t))
         if "ras" in line:
-            tick.ras = line["ras"] if isinstance(line["ras"], Mapping) else None
+            ras = as_map(line["ras"])
+            counts = as_map(ras.get("counts"))
+            tick.counts = {str(one): count for one, count in counts.items() if type(count) is int}
+            tick.missing = tuple(one for one in as_list(ras.get("missing")) if type(one) is int)
         elif "gpu" in line:
-            tick.gpus.append(line)
+            tick.gpus.append(gpu_of(line))
         elif "nic" in line:
             tick.nics.append(line)
         elif isinstance(line.get("rank"), int):
@@ -132,8 +138,8 @@ class Progress:
         before, self._before = self._before, tick
         # The processes of several jobs share RAS's port, and one of another job may have answered:
         # that it answers again is no progress.
-        if before and before.ras and not _counts(tick.ras) and _pids(before) == _pids(tick):
-            tick.ras = {**before.ras, "again": True}
+        if before and before.counts and not tick.counts and _pids(before) == _pids(tick):
+            tick.counts, tick.missing, tick.again = before.counts, before.missing, True
         self._moments.append(tick.t)
         for rank, row in tick.ranks.items():
             then = before.ranks.get(rank, {}).get("switches") if before else None
@@ -156,7 +162,7 @@ class Progress:
         return (
             len(alive) > 1
             and len(self._moments) == WAKES
-            and not _counts(tick.ras)
+            and not tick.counts
             and not gpus_of(tick)
             and all(self._woke.get(rank) == self._moments for rank in alive)
         )
@@ -165,7 +171,7 @@ class Progress:
 def _what_did_not_move(tick: Tick, seconds: float) -> str:
     if alive := [row for row in tick.ranks.values() if row.get("state") not in GONE]:
         looked_at = {
-            "collective": bool(_counts(tick.ras)),
+            "collective": bool(tick.counts),
             "work on a GPU": bool(gpus_of(tick)),
             "file": all(
                 row.get("read_bytes") is not None and row.get("children", 0) <= MOST_READ
@@ -195,7 +201,7 @@ def _what_did_not_move(tick: Tick, seconds: float) -> str:
 def signs_of_progress(before: Tick, now: Tick) -> list[str]:
     """What moved between two moments; [] when nothing did."""
     signs = []
-    if _rose(before.ras, now.ras, _asleep(before, now)):
+    if _rose(before.counts, now.counts, _asleep(before, now)):
         signs.append("collectives")
     if (
         before.log_bytes is not None
@@ -204,7 +210,7 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
     ):
         signs.append("log")
     own = gpus_of(now)
-    if any((gpu.get("memory_activity_percent") or 0) >= 1 for gpu in own):
+    if any((gpu.memory or 0) >= 1 for gpu in own):
         signs.append("GPU memory")
     seconds = max(0.1, now.t - before.t)
     pairs = {
@@ -214,21 +220,21 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
     }
     rest = at_rest(pairs.values())
     signs += [f"work of rank {rank}" for rank, pair in pairs.items() if moves(*pair, rest)]
-    if not (_counts(now.ras) or own or any(ranks_by_gpu(now).values())):
+    if not (now.counts or own or any(ranks_by_gpu(now).values())):
         signs += _without_ras(before, now, seconds)
     return signs
 
 
-def gpus_of(tick: Tick) -> list[Mapping[str, Any]]:
+def gpus_of(tick: Tick) -> list[Gpu]:
     """own_gpus of each node. Of a job without ranks the samples have no other GPUs than its own."""
     if not tick.ranks:
         return tick.gpus
     return [
         gpu
-        for node in dict.fromkeys(map(_node, tick.gpus))
+        for node in dict.fromkeys(gpu.node for gpu in tick.gpus)
         for gpu in own_gpus(
-            [one for one in tick.gpus if _node(one) == node],
-            {row.get("pid") for row in tick.ranks.values() if _node(row) == node},
+            [one for one in tick.gpus if one.node == node],
+            {row.get("pid") for row in tick.ranks.values() if node_of(row) == node},
         )
     ]
 
@@ -236,28 +242,24 @@ def gpus_of(tick: Tick) -> list[Mapping[str, Any]]:
 def ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
     """{(node, GPU): ranks that have memory on it}."""
     alive = {
-        (_node(row), row.get("pid")): rank
+        (node_of(row), row.get("pid")): rank
         for rank, row in tick.ranks.items()
         if row.get("state") not in GONE
     }
     return {
-        gpu_key(gpu): tuple(
-            sorted({alive[one] for pid in gpu_pids(gpu) if (one := (_node(gpu), pid)) in alive})
+        gpu.key: tuple(
+            sorted({alive[one] for pid in gpu.pids if (one := (gpu.node, pid)) in alive})
         )
         for gpu in tick.gpus
     }
-
-
-def gpu_key(gpu: Mapping[str, Any]) -> tuple[str, str]:
-    """(node, number) of a GPU's sample; the node is "" where there is one alone."""
-    return _node(gpu), str(gpu.get("gpu"))
 
 
 def _pids(tick: Tick) -> dict[int, Any]:
     return {rank: row.get("pid") for rank, row in tick.ranks.items()}
 
 
-def _node(row: Mapping[str, Any]) -> str:
+def node_of(row: Mapping[str, Any]) -> str:
+    """Of a sample; "" where there is one alone."""
     return str(row.get(NODE) or "")
 
 
@@ -283,35 +285,19 @@ def _asleep(before: Tick, now: Tick) -> set[str]:
     }
 
 
-def _counts(ras: Mapping[str, Any] | None) -> Mapping[str, int]:
-    counts = ras.get("counts") if ras else None
-    return counts if isinstance(counts, Mapping) else {}
-
-
-def _rose(
-    before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, asleep: set[str]
-) -> bool:
+def _rose(then: Mapping[str, int], counts: Mapping[str, int], asleep: set[str]) -> bool:
     """A count that is lower is a new communicator, which is progress too."""
-    then, counts = _counts(before), _counts(now)
     return any(
-        then.get(rank) is not None and count != then[rank] and rank not in asleep
+        rank in then and count != then[rank] and rank not in asleep
         for rank, count in counts.items()
     ) or bool(counts and not then)
 
 
 def behind(tick: Tick) -> tuple[int, ...]:
     """Ranks that launched less than others, or do not answer RAS."""
-    counts = _counts(tick.ras)
-    late = {
-        int(rank)
-        for rank, count in counts.items()
-        if count < max(counts.values()) and rank.isdigit()
-    }
-    return tuple(
-        sorted(
-            late | {rank for rank in (tick.ras or {}).get("missing", []) if isinstance(rank, int)}
-        )
-    )
+    most = max(tick.counts.values(), default=0)
+    late = {int(rank) for rank, count in tick.counts.items() if count < most and rank.isdigit()}
+    return tuple(sorted(late.union(tick.missing)))
 
 
 def _ended_or_stopped(

@@ -3,15 +3,16 @@ in, a table of rich out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.table import Table
 from rich.text import Text
 
 from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
+from unhang.jobs.inspect.whose_gpus import Gpu
 from unhang.jobs.watch.detector import GONE, Tick
+from unhang_node.base.parse.values import integer_or_none
 
 WAITS_PERCENT = 95  # a GPU that waits in NCCL's kernel shows as busy and moves no memory
 COLUMNS = (
@@ -54,33 +55,21 @@ def gpu_table(tick: Tick, since_s: float) -> Table:
 def _lines(tick: Tick) -> Iterator[tuple[list[str], str]]:
     by_pid = {row.get("pid"): rank for rank, row in tick.ranks.items()}
     shown: set[int] = set()
-    for gpu in sorted(tick.gpus, key=lambda row: _number(row.get("gpu"))):
-        pids = gpu.get("pids")
-        ranks = (
-            sorted({by_pid[pid] for pid in pids if pid in by_pid}) if isinstance(pids, list) else []
-        )
+    for gpu in sorted(tick.gpus, key=lambda gpu: integer_or_none(gpu.name) or 0):
+        ranks = sorted({by_pid[pid] for pid in gpu.pids if pid in by_pid})
         shown.update(ranks)
-        numbers = [
-            _shown(gpu.get(name))
-            for name in (
-                "utilization_percent",
-                "memory_activity_percent",
-                "power_w",
-                "clock_sm_mhz",
-            )
-        ]
+        numbers = [*map(_shown, (gpu.busy, gpu.memory, gpu.power_w, gpu.clock_mhz))]
         yield (
-            [visible(str(gpu.get("gpu")), 8), *_of_ranks(tick, ranks, numbers)],
+            [visible(gpu.name, 8), *_of_ranks(tick, ranks, numbers)],
             _note(tick, ranks, gpu),
         )
     for rank in sorted(set(tick.ranks) - shown):
-        yield ["", *_of_ranks(tick, [rank], [""] * 4)], _note(tick, [rank], {})
+        yield ["", *_of_ranks(tick, [rank], [""] * 4)], _note(tick, [rank], None)
 
 
 def _of_ranks(tick: Tick, ranks: list[int], numbers: list[str]) -> list[str]:
     states = "".join(dict.fromkeys(visible(tick.ranks[rank].get("state"), 12) for rank in ranks))
-    counts = _counts(tick)
-    launched = [counts[str(rank)] for rank in ranks if str(rank) in counts]
+    launched = [tick.counts[str(rank)] for rank in ranks if str(rank) in tick.counts]
     return [
         fold_ranks(ranks) if ranks else "",
         states,
@@ -89,53 +78,26 @@ def _of_ranks(tick: Tick, ranks: list[int], numbers: list[str]) -> list[str]:
     ]
 
 
-def _note(tick: Tick, ranks: list[int], gpu: Mapping[str, Any]) -> str:
+def _note(tick: Tick, ranks: list[int], gpu: Gpu | None) -> str:
     """What a person should see first."""
-    counts, states = _counts(tick), [tick.ranks[rank].get("state") for rank in ranks]
+    counts, states = tick.counts, [tick.ranks[rank].get("state") for rank in ranks]
     behind = max(
         (max(counts.values()) - counts[str(rank)] for rank in ranks if str(rank) in counts),
         default=0,
     )
-    missing = [
-        rank
-        for rank in ranks
-        if tick.ras and isinstance(tick.ras.get("missing"), list) and rank in tick.ras["missing"]
-    ]
-    throttle = gpu.get("throttle")
-    waits = (
-        _number(gpu.get("utilization_percent")) >= WAITS_PERCENT
-        and gpu.get("memory_activity_percent") == 0
-    )
+    throttle = ", ".join(gpu.throttle) if gpu else ""
     notes = (
-        (bool(gpu.get("lost")), "does not answer"),
+        (gpu and gpu.is_lost, "does not answer"),
         (any(state in GONE for state in states), "ended"),
         (any(state in STOPPED for state in states), "stopped"),
         ("D" in states, "in the kernel"),
-        (bool(missing), "silent"),
+        ({*ranks}.intersection(tick.missing), "silent"),
         (behind > 0, f"behind by {behind}"),
-        (
-            isinstance(throttle, list) and bool(throttle),
-            f"throttled: {visible(', '.join(map(str, throttle or [])), 200)}",
-        ),
-        (waits, "waits"),
+        (throttle, f"throttled: {visible(throttle, 200)}"),
+        (gpu and (gpu.busy or 0) >= WAITS_PERCENT and gpu.memory == 0, "waits"),
     )
     return ", ".join(text for holds, text in notes if holds)
 
 
-def _counts(tick: Tick) -> dict[str, int]:
-    counts = tick.ras.get("counts") if tick.ras else None
-    return (
-        {str(rank): count for rank, count in counts.items() if isinstance(count, int)}
-        if isinstance(counts, Mapping)
-        else {}
-    )
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else -1.0
-
-
-def _shown(value: Any) -> str:
-    return (
-        f"{value:.0f}" if isinstance(value, (int, float)) and not isinstance(value, bool) else "?"
-    )
+def _shown(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0f}"

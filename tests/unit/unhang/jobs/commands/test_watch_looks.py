@@ -14,6 +14,8 @@ from unhang.core.errors import UserError
 from unhang.jobs.commands import watch, watch_one
 from unhang.jobs.watch.record import Record
 
+EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
+
 
 def trace(seconds: int):
     """A rank that stands still, with another progress once: two times without progress."""
@@ -55,6 +57,39 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
         in printed
     )
     assert "\x1b" not in printed
+
+
+@pytest.mark.parametrize(
+    ("scene", "control_group", "says"),
+    [
+        ("never", "", None),
+        ("stopped", "", "a process of it was stopped by somebody, who can let it go on: the job"),
+        (
+            "never",
+            "/sys/fs/cgroup/job",
+            "a process of it was frozen by somebody, who can let it go on",
+        ),
+    ],
+    ids=["hangs", "stopped", "frozen"],
+)
+def test_a_job_that_hangs_is_ended_and_one_that_somebody_halted_is_told_alone(
+    scene, control_group, says, capsys, tmp_path
+):
+    arguments = arguments_of("--on-hang", "terminate", "--act", "--out", str(tmp_path))
+    document = json.loads((EVIDENCE / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8"))
+    proc, pids = document["sections"]["proc"], [row["pid"] for row in document["ranks"]]
+    for row in (*proc["ranks_1"], *proc["ranks_2"]):
+        row["frozen"] = control_group if row["pid"] == pids[1] else ""
+    ended = []
+    job = watch_one.Job(
+        trace(300), lambda _: [document], lambda: ended.append(1), is_ours=True, wait=str
+    )
+    code = watch_one.watched(
+        job, watch.outputs_of(arguments, watch_one.say), Record("slurm 7", "n")
+    )
+    assert (code, ended) == ((None, []) if says else (watch_one.TERMINATED, [1]))
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "hung: rank 1 on" in printed and (says or "the job is ended") in printed
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import yaml
 from unhang.core.catalogue.reading import collect_tables, read_file
 from unhang.core.verdict.communicators import Standing
 from unhang.jobs import activities as module
-from unhang.jobs.activities import activities
+from unhang.jobs.activities import activities, activity_of
 from unhang.jobs.inspect.rank_looks import rank_looks
 from unhang.jobs.inspect.stands import busy_word, stand_of, standing_row, stands_words
 from unhang.jobs.inspect.verdict import inspection_of
@@ -135,3 +135,22 @@ def test_a_row_that_nothing_proves_is_a_fault(missing, tmp_path):
     (tmp_path / "activities.yml").write_text(yaml.safe_dump(table))
     [fault] = read_by_the_catalogue(tmp_path / "activities.yml")[1]
     assert f"waiting for a lock: {missing}: is missing" in fault
+
+
+@pytest.mark.parametrize(
+    ("frames", "words"),
+    [
+        (["all_reduce (LIB/distributed/distributed_c10d.py:5)", "sync (/w/comm.py:9)", "step (/w/train.py:19)"],
+         "all_reduce, called by sync (comm.py:9), by step"),
+        (["all_reduce (LIB/distributed/distributed_c10d.py:5)", "step (/w/train.py:19)", "main (/w/train.py:40)"],
+         "all_reduce, called by step (train.py:19), by main"),
+        (["all_reduce (LIB/distributed/distributed_c10d.py:5)", "step (/w/train.py:19)", "<module> (/w/train.py:1)"],
+         "all_reduce, called by step (train.py:19)"),
+        (["read (/w/data.py:7)", "__next__ (LIB/utils/data/dataloader.py:9)", "step (/w/train.py:1)"],
+         "read (data.py:7), called by __next__"),
+    ],
+    ids=["a wrapper", "in one file", "no function", "a library that calls the user's code"],
+)  # fmt: skip
+def test_who_calls_whom_is_said_in_the_order_of_the_calls(frames, words):
+    library = "/opt/venv/lib/python3.11/site-packages/torch"
+    assert activity_of([one.replace("LIB", library) for one in frames]).where == words

@@ -144,6 +144,23 @@ def test_a_traceback_at_the_end_of_a_ranks_log_comes_before_where_it_stands(
     assert "rank_desync_app" not in {one["cause"] for one in found["causes"]}
 
 
+@pytest.mark.parametrize(
+    ("between", "error"),
+    [
+        ("During handling of the above exception, another exception occurred:", "KeyError: 'shard"),
+        ("step 4", "RuntimeError: closed by peer (train.py:40)"),
+    ],
+)
+def test_of_a_chain_of_exceptions_the_first_is_the_cause(between, error):
+    then = (
+        TRACEBACK[0],
+        '  File "/home/u/train.py", line 40, in main',
+        "RuntimeError: closed by peer",
+    )
+    found = inspection_of([with_log(look("never"), 1, *TRACEBACK, "", between, "", *then)])
+    assert found["suspects"][0]["why"].startswith(f"its log ends with {error}")
+
+
 @pytest.mark.parametrize(("grows", "state"), [(0, "hung"), (1, "unknown")])
 def test_a_rank_that_goes_on_logging_after_its_exception_is_not_called_hung(grows, state):
     """As one that tries again each few seconds."""
@@ -380,6 +397,29 @@ def test_dumps_add_to_a_hang_and_never_make_one():
     for scene in ("healthy", "checkpoint", "compile", "longstep"):
         assert inspection_of([with_dumps(look(scene), 6, 5)]) == inspection_of([look(scene)])
     assert "flight" not in str(inspection_of([with_dumps(look("never"), 6, 6)]))
+
+
+@pytest.mark.parametrize("ras", [True, False])
+@pytest.mark.parametrize(
+    ("newest", "named"), [((), {1, 2}), ((6, 5, 6), {1}), ((5, 6, 6), {1, 2})],
+    ids=["none", "one of them", "another one"],
+)  # fmt: skip
+def test_of_those_who_stand_elsewhere_the_one_that_dumps_name_too_is_waited_for(newest, named, ras):
+    document = look("never")
+    sections = document["sections"]
+    third = document["ranks"][1]["pid"] + 1
+    for rows in (
+        document["ranks"], *(sections["proc"][f"ranks_{at}"] for at in (1, 2)),
+        sections["stacks"]["processes"], sections["stacks"]["processes_2"],
+    ):  # fmt: skip
+        rows.append({**rows[1], "pid": third, "rank": 2, "own_pid": third})
+    sections["ras"]["looks"] = sections["ras"]["looks"] if ras else []
+    for row in (one["communicators"][0] for one in sections["ras"]["looks"]):
+        row["members"].append([2, "127.0.0.1", third, 0])
+        row["counts"][1]["ranks"].append(2)
+    found = inspection_of([with_dumps(document, *newest)])
+    assert found["state"] == "hung"
+    assert {one["rank"] for one in found["suspects"]} == named
 
 
 @pytest.mark.parametrize("scene", ["never", "loader", "killed", "lock"])

@@ -113,7 +113,11 @@ def test_a_rank_that_computes_in_backward_waits_for_nobody():
 
 
 FRAMEWORKS = {
-    "accelerate": ("torch", "called by wait_for_a_server_that_is_gone", "AllReduce"),
+    "accelerate": (
+        "torch",
+        "wait_for_a_server_that_is_gone (framework_job.py:25), called by fetch",
+        "AllReduce",
+    ),
     "lightning": ("torch", "it sleeps in wait_for_a_server_that_is_gone", "AllReduce"),
     "fsdp2": ("torch", "it sleeps in wait_for_a_server_that_is_gone", "AllGather"),
     "jax": ("jax", "it sleeps in wait_for_a_server_that_is_gone", "AllReduce"),
@@ -209,7 +213,7 @@ def test_a_worker_of_a_loader_that_is_stopped_is_named_with_what_lets_it_go_on()
     for child in (proc[name][1]["children"][-1] for name in ("ranks_1", "ranks_2")):
         child["state"] = "T"
     first, *_ = inspection_of([document])["suspects"]
-    assert (first["rank"], first["phase"]) == (1, "loading")
+    assert (first["rank"], first["phase"]) == (1, "stopped")
     assert f"kill -CONT {child['pid']} on vm" in first["next"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from unhang.jobs.inspect.whose_gpus import gpu_of
 from unhang.jobs.watch.detector import Tick, ticks
 from unhang.jobs.watch.gpu_table import gpu_table
 
@@ -25,10 +26,8 @@ def shown(tick: Tick, since_s: float = 0.0, width: int = 80) -> list[str]:
 def machine(gpus: int) -> Tick:
     tick = Tick(
         4321.0,
-        ras={
-            "counts": {str(rank): 123456789 - (rank == 5) for rank in range(gpus)},
-            "missing": [7],
-        },
+        {str(rank): 123456789 - (rank == 5) for rank in range(gpus)},
+        (7,),
     )
     for number in range(gpus):
         row = {
@@ -39,9 +38,8 @@ def machine(gpus: int) -> Tick:
             "clock_sm_mhz": 1980,
             "pids": [1000 + number],
         }
-        tick.gpus.append(
-            {**row, "throttle": ["hw_thermal_slowdown", "sw_power_cap"] if number == 3 else []}
-        )
+        throttle = ["hw_thermal_slowdown", "sw_power_cap"] if number == 3 else []
+        tick.gpus.append(gpu_of({**row, "throttle": throttle}))
         tick.ranks[number] = {
             "rank": number,
             "pid": 1000 + number,
@@ -98,14 +96,7 @@ def test_strange_samples_are_shown_as_text():
         "pids": 3,
         "power_w": None,
     }
-    text = "\n".join(
-        shown(
-            Tick(
-                1.0,
-                ras={"counts": 3, "missing": 4},
-                gpus=[row],
-                ranks={0: {"pid": 1, "state": "\x1b"}},
-            )
-        )
-    )
+    lines = [{"ras": {"counts": 3, "missing": 4}}, row, {"rank": 0, "pid": 1, "state": "\x1b"}]
+    [tick] = ticks({"t": 1.0, **line} for line in lines)
+    text = "\n".join(shown(tick))
     assert "\x1b" not in text

@@ -110,7 +110,7 @@ def test_the_answer_of_one_nodes_ras_counts():
         for at in range(3)
         for line in (*samples("a", 0, float(at), ras=counts), *samples("b", 1, float(at)))
     ]
-    assert all(tick.ras == counts for tick in ticks(merged(lines, 2)))
+    assert all(tick.counts == counts["counts"] for tick in ticks(merged(lines, 2)))
 
 
 def test_the_headers_of_all_nodes_pass():

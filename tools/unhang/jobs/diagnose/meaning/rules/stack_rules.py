@@ -214,15 +214,8 @@ def _where(stack: Stack, left: Frame) -> str:
 
 def _frame_of(one: Standing) -> Frame:
     """The frame that shows a rank's collective."""
-    call = f"{one.activity.function} "
-    return next(
-        (
-            frame
-            for frame in one.stack.frames
-            if frame.text.rpartition(".")[2].startswith(call) or frame.text.startswith(call)
-        ),
-        one.stack.frames[0],
-    )
+    frames = one.stack.frames
+    return next((frame for frame in frames if one.activity.place in frame.text), frames[0])
 
 
 def _words(one: Standing) -> str:

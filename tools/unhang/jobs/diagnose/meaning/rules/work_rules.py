@@ -351,10 +351,9 @@ def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_real_jobs/slurm-cpu-bind-one-core, diagnose_batches/16/h49,
     diagnose_outputs/launchers_and_containers/ranks-on-one-core.
     """
-    bound = [(_core(event), event) for event in facts.said("cpu_binding")]
     by_core: dict[str, list[Event]] = {}
-    for core, event in bound:
-        if core:
+    for event in facts.said("cpu_binding"):
+        if core := _core(event):
             by_core.setdefault(core, []).append(event)
     shared = next((events for events in by_core.values() if len(events) > 1), None)
     if shared and len({event.text for event in shared}) > 1:
@@ -388,24 +387,33 @@ def _core(event: Event) -> str:
 
 def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
     """Ranks or nodes were started with different values of a setting that all ranks of a job share,
-    and waited for each other in vain.
+    and waited for each other in vain. A rank on two sides is of two jobs or attempts in one folder,
+    and one that met at another port is of an earlier attempt.
 
     Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous.
     """
-    waited = facts.of("store_count") or facts.of("store_timeout")
-    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE") if waited else ():
-        given = [one for one in facts.of("setting") if one.fields["name"] == name]
-        by_file = {event.file: event for event in given}  # a file each of a rank or a node
-        by_value = {one.fields["value"]: one for one in reversed(by_file.values())}
-        if len(by_value) > 1 and len({(one.file, one.fields["value"]) for one in given}) == len(
-            by_file
-        ):
+    # lines of whoever finds nobody at an address
+    in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
+    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"):
+        given = [
+            (str(one.fields["value"]), one)
+            for one in facts.of("setting")
+            if one.fields["name"] == name
+        ]
+        first = dict(reversed(given))
+        # a file each of a rank or a node
+        known = {
+            (one.file if (rank := rank_of(one)) is None else rank, value) for value, one in given
+        }
+        waited = {value for value, one in given if one.file in in_vain}
+        # at one address a side may end its wait, and the others' is for more than there are
+        enough = waited == {*first} or (waited and name == "WORLD_SIZE")
+        if len(first) > 1 and enough and len(known) == len(dict(known)):
             why = "; ".join(
-                f"{name}={value} in {PurePath(event.file).name}"
-                for value, event in by_value.items()
+                f"{name}={value} in {PurePath(event.file).name}" for value, event in first.items()
             )
             yield Evidence(
-                "launch_mismatch", STRONG + 2, why, tuple(by_value.values()), "two-rendezvous"
+                "launch_mismatch", STRONG + 2, why, tuple(first.values()), "two-rendezvous"
             )
 
 
@@ -416,11 +424,9 @@ def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
     diagnose_outputs/launchers_and_containers/python-of-nodes.
     """
     by_name: dict[str, dict[str, Event]] = {}
-    hosts: dict[str, set[str]] = {}
     for event in facts.of("version_of_host"):
         name = event.fields["name"] or "it"
         by_name.setdefault(name, {}).setdefault(event.fields["value"] or "", event)
-        hosts.setdefault(name, set()).add(event.fields["host"] or "")
     for name, by_value in by_name.items():
         if len(by_value) > 1 and len({event.fields["host"] for event in by_value.values()}) > 1:
             first, other = list(by_value.values())[:2]
