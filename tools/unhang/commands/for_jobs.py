@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unhang.core.verdict.answer import JobAnswer
-from unhang.jobs.diagnose.looked import Look, LookReader
+from unhang.jobs.diagnose.looked import Look, LookReader, Reference
 from unhang.jobs.job_files import JobFile, JobReader
 
 if TYPE_CHECKING:  # of one command
@@ -68,6 +68,16 @@ def _answer(verdict: Mapping[str, Any]) -> JobAnswer:
 
 
 LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)
+
+
+def _named(text: str) -> list[str]:
+    from unhang.audit.reference.named_in_text import named_in
+    from unhang.audit.rules.compiled_catalogue import load_catalogue
+
+    return named_in(load_catalogue([]), text)
+
+
+REFERENCE = Reference(_named)
 
 
 def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[str, Any]]:

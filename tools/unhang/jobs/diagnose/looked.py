@@ -1,6 +1,7 @@
 """What `unhang inspect --out` wrote of a job while it hung, as a diagnosis of its logs uses it.
 
-The diagnosis does not know how a look is judged; the command line hands over the reader.
+The diagnosis does not know how a look is judged, nor what the catalogue of facts has; the command
+line hands over who does.
 """
 
 from __future__ import annotations
@@ -50,3 +51,13 @@ class LookReader:
     joined: Callable[[Mapping[str, Any], Look], dict[str, Any]]
     answer: Callable[[Mapping[str, Any]], JobAnswer]
     render: Callable[[Mapping[str, Any], bool], str]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the catalogue of facts answers, which the diagnosis does not hold.
+
+    named   text -> lines on what it names, with what is known of each
+    """
+
+    named: Callable[[str], list[str]]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from unhang.cli import main
 from unhang.jobs.diagnose.diagnosing import diagnose_text
@@ -16,6 +19,7 @@ ARTICLE = (
     "How to make it run\n\nMany people should try this:\n\nexport NCCL_P2P_DISABLE=1\nexport"
     " NCCL_TIMEOUT=1200\n"
 )
+PROSE = Path(__file__).parents[4] / "fixtures" / "diagnose_prose.yml"
 LOG = "c1:9:9 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>\n"
 
 
@@ -41,10 +45,17 @@ def test_one_line_of_a_program_or_steps_of_ranks_make_a_log(text):
     assert diagnose_text(text)["outcome"]["word"] != "nothing"
 
 
-def test_command_prints_the_page_and_exits_with_2(tmp_path, capsys):
-    (tmp_path / "post.txt").write_text(POST)
-    assert main(["diagnose", str(tmp_path / "post.txt")]) == 2
-    assert "no log is in it" in capsys.readouterr().out
+@pytest.mark.parametrize("row", yaml.safe_load(PROSE.read_text()), ids=lambda row: row["text"][:20])
+def test_prose_gets_what_is_known_of_what_it_names_and_only_a_drivers_line_is_evidence(
+    row, tmp_path, capsys
+):
+    (tmp_path / "post.txt").write_text(row["text"])
+    code, shown = main(["diagnose", str(tmp_path / "post.txt")]), capsys.readouterr().out
+    causes = diagnose_text(row["text"])["causes"]
+    assert [one["cause"] for one in causes if one["severity"] != "info"] == row.get("causes", [])
+    for name in row.get("names", ()):
+        assert code == 2 and "no log is in it" in shown and len(shown.splitlines()) <= 12
+        assert f"\n{name}: " in shown
 
 
 REPEATED = "[{at}] A2A DISPATCH: rank {rank} waits for src {src}: expecting {seq} got {got}\n"

@@ -24,6 +24,7 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
+from unhang.jobs.diagnose.matching.running_text import is_told
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.job_files import JobFile
@@ -193,6 +194,8 @@ def _keep_events(
                 continue
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             seen, found = _first_match(trial, readings, block, index)
+            if found and is_told(found, seen, block, index, signature.examples["match"]):
+                found = None
             if found:
                 place = len(scan.events)
                 scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))

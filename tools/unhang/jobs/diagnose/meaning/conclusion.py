@@ -152,6 +152,8 @@ OF_A_MACHINE_FACTS = (
 )  # fmt: skip
 """Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
 remarks and advice are not among them."""
+# facts that a sentence names as well as a program does
+NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version")
 MOST_LAST_WORDS = 3
 # of a process's end, by others
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
@@ -563,13 +565,13 @@ def _no_log(facts: Facts, inputs: Sequence[Input]) -> Conclusion | None:
 
 
 def is_from_a_program(facts: Facts) -> bool:
-    """Whether a line is known from a program, or ranks are told apart by their lines. Settings and
-    advice may be anybody's words."""
+    """Whether a line is known from a program, or ranks are told apart by their lines. Settings,
+    names and advice may be anybody's words."""
     own = {file.name for file in facts.job}
     lines = (
         event
         for event in facts.events
-        if event.file not in own and event.kind != "folklore" and event.fact not in SETTINGS
+        if event.file not in own and event.kind != "folklore" and event.fact not in NAMES
     )
     return any(True for _ in lines) or bool(
         facts.stopped
