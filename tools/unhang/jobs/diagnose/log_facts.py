@@ -14,12 +14,12 @@ from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
-from unhang.jobs.diagnose.logs.counted_lines import stands_by_counts
 from unhang.jobs.diagnose.logs.inspector_files import in_words, joined
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_hosts import hosts_in_names, hosts_in_words
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.logs.records import stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count

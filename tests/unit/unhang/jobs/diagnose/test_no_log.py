@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,52 @@ def test_prose_gets_what_is_known_of_what_it_names_and_only_a_drivers_line_is_ev
     for name in row.get("names", ()):
         assert code == 2 and "no log is in it" in shown and len(shown.splitlines()) <= 12
         assert f"\n{name}: " in shown
+
+
+RECORDS = {
+    "json": '{{"ts": {at}, "rank": {rank}, "step": {step}, "loss": {at}}}',
+    "json with a message": '{{"time": "10:00:{at:02}", "msg": "beat", "rank": {rank}, "step": {step}}}',
+    "csv": "{at}, {rank}, {step}",
+    "board": "| {rank} | {step} | running |",
+    "words": "10:00:{at:02} heartbeat from worker {rank}: items {step} ok",
+    "hosts": "host gpu{rank:02} seq={step} queue={at}",
+    "paragraphs": "rank: {rank}\nphase: train\nstep: {step}\n",
+}
+HEADS = {"csv": "ts, rank, step\n", "board": "| rank | step | state |\n"}
+
+
+@pytest.mark.parametrize("form", RECORDS)
+@pytest.mark.parametrize("stuck", [None, 5])
+def test_records_of_any_form_show_who_is_behind_and_accuse_nobody_in_health(form, stuck):
+    lines = [
+        RECORDS[form].format(at=at, rank=rank, step=min(at, 9) if rank == stuck else at)
+        for at in range(30) for rank in range(8)
+    ]  # fmt: skip
+    outcome = diagnose_text(HEADS.get(form, "") + "\n".join(lines))["outcome"]
+    if stuck is None:
+        assert outcome["word"] == "nothing"
+    else:
+        assert re.search(r"(?:rank|worker|host gpu0?)\W?5\b.* 9, the others.* 29", outcome["why"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "worker={rank} done={quick}",  # each at its own speed
+        "rank={rank} step={at} memory={less}",  # smaller from the beginning
+        "rank={rank} epoch={epoch} batch={batch}",  # begins again
+        "host=gpu{rank} replays={some} up={at}",  # more than the others
+    ],
+)
+def test_records_that_differ_in_a_job_that_runs_accuse_nobody(line):
+    text = "".join(
+        line.format(
+            rank=rank, at=at, quick=at * (rank + 3), less=at + 100 * (rank != 5),
+            epoch=at // 10, batch=at % 10, some=at // 3 * (rank == 5),
+        ) + "\n"
+        for at in range(30) for rank in range(8)
+    )  # fmt: skip
+    assert diagnose_text(text)["outcome"]["word"] == "nothing"
 
 
 REPEATED = "[{at}] A2A DISPATCH: rank {rank} waits for src {src}: expecting {seq} got {got}\n"
