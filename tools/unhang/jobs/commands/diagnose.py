@@ -26,8 +26,8 @@ from unhang.core.together import NOT_READ
 from unhang.core.verdict.answer import render_evidence, screen_of
 from unhang.core.verdict.screen import render_screen
 from unhang.jobs.diagnose.answer import answer_of, joined_answers
-from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
-from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
+from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts
+from unhang.jobs.diagnose.diagnosing import document, read_all, render_json, with_printed
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.looked import LookReader, Reference
 from unhang.jobs.diagnose.matching.signatures import load_causes
@@ -139,10 +139,10 @@ def _diagnosis(
     others = [name for name in files if name not in bundles]
     inputs, scans, flights = read_all(others, texts=look.logs if look else (), reader=job_reader)
     flights += look.flights if look else ()
-    facts = gather_facts(scans, flights)
-    seen = list(look.evidence) if look else []
+    facts, printed = with_printed(gather_facts(scans, flights), reference)
+    seen = [*(look.evidence if look else ()), *printed]
     if run_named:
-        path, findings = read_findings(run_named)
+        path, findings = reference.run(run_named)
         hosts = (
             [*facts.hosts, *(row["host"] for row in look.verdict["hosts"])] if look else facts.hosts
         )

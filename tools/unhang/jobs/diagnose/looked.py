@@ -57,7 +57,35 @@ class LookReader:
 class Reference:
     """What the catalogue of facts answers, which the diagnosis does not hold.
 
-    named   text -> lines on what it names, with what is known of each
+    named    text -> lines on what it names, with what is known of each
+    run      name of a run -> its findings.json and its findings; raises UserError
+    judged   lines of a file -> what the rules find in the output of a machine's tool; None for
+             lines of no such tool
     """
 
     named: Callable[[str], list[str]]
+    run: Callable[[str], tuple[Path, Sequence[Any]]]
+    judged: Callable[[Sequence[str]], Sequence[PrintedFault] | None]
+
+
+@dataclass(frozen=True)
+class PrintedFault:
+    """What a rule of the audit finds in the output of a tool. at: index of the line that shows it;
+    who: the parts that are meant, such as GPU 2; person: what to do."""
+
+    rule: str
+    severity: str
+    title: str
+    found: str
+    person: str
+    owner: str
+    at: int
+    who: tuple[str, ...]
+    sources: tuple[Mapping[str, str], ...]
+
+
+def _no_run(name: str) -> tuple[Path, Sequence[Any]]:
+    raise NotImplementedError(name)
+
+
+WITHOUT = Reference(lambda text: [], _no_run, lambda lines: None)

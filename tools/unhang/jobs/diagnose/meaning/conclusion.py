@@ -85,9 +85,6 @@ DUMPS_NAME_NOBODY = (
     "these dumps show no rank that others wait for: their operations have ended, the job was"
     " moving, or all ranks stand in the same one"
 )
-ASK_WHO_ENTERED = (
-    "the flight recorder's dumps of all ranks, or NCCL RAS (ncclras -v): who has not entered it",
-)
 ASK_ON_NODE = (
     "on {host}: unhang inspect --pid {pid}: where it stands; gone: dmesg -T | grep -E 'Xid|oom'"
 )
@@ -580,8 +577,8 @@ def is_from_a_program(facts: Facts) -> bool:
         or facts.traced
         or facts.ras
         or facts.stacks
-        or facts.ended
         or facts.counts
+        or facts.of_tools
     )
 
 
@@ -691,11 +688,6 @@ def _dumps(facts: Facts) -> Conclusion | None:
     return Conclusion("no_end", DUMPS_OF_A_MOVE if facts.flights.went_on else DUMPS_NAME_NOBODY)
 
 
-def _inspector(facts: Facts) -> Conclusion | None:
-    """NCCL's Inspector shows what ended, and never what hangs."""
-    return Conclusion("no_end", facts.ended, first=ASK_WHO_ENTERED) if facts.ended else None
-
-
 def _counted(facts: Facts) -> Conclusion | None:
     """Lines of a program that unhang does not know repeat counts that stand still."""
     for who, why, line in facts.counts:
@@ -734,7 +726,7 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 def _machine(facts: Facts) -> Conclusion | None:
     return (
         Conclusion("healthy", "the output of the machine's tools shows no fault")
-        if any(facts.of(name) for name in OF_A_MACHINE_FACTS)
+        if facts.of_tools or any(facts.of(name) for name in OF_A_MACHINE_FACTS)
         else None
     )
 
@@ -783,7 +775,6 @@ WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     unknown_failure,
     _xid,
     _dumps,
-    _inspector,
     _counted,
     _job_without_end,
     _test_without_result,
