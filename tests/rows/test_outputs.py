@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.core.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.matching.signatures import load_causes
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_outputs"
@@ -16,7 +16,7 @@ ROWS = [row for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[
 # Whose commands are other logs, experiments, or what only a person can tell.
 WITHOUT_OUTPUT = {
     "foreign_connections", "nccl_bug", "watchdog_timeout_too_short", "env_var_misconfig",
-    "stale_store", "shm_leftovers", "mig_unsupported",
+    "stale_store", "shm_leftovers",
     "cuda_driver_too_old", "driver_p2p_bug", "rank_device_mapping",
 }  # fmt: skip
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from unhang.commands.for_jobs import JOB_READER
+from unhang.commands.for_jobs import JOB_READER, REFERENCE
 from unhang.jobs.diagnose import diagnosing
 
-diagnose = partial(diagnosing.diagnose, reader=JOB_READER)
+diagnose = partial(diagnosing.diagnose, reader=JOB_READER, reference=REFERENCE)
 read_all = partial(diagnosing.read_all, reader=JOB_READER)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unhang.commands.for_jobs import REFERENCE
 from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
 
@@ -64,9 +65,8 @@ def answer(case: dict[str, Any], folder: Path) -> Answer:
     """The diagnosis of a log with only this text."""
     log = folder / "job.log"
     log.write_text(case["text"], encoding="utf-8")
-    return Answer(
-        case, tuple((cause["cause"], cause["severity"]) for cause in diagnose([str(log)])["causes"])
-    )
+    causes = diagnose([str(log)], reference=REFERENCE)["causes"]
+    return Answer(case, tuple((cause["cause"], cause["severity"]) for cause in causes))
 
 
 def _measure(*, verbose: bool) -> None:

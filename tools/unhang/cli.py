@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from unhang import __version__
 from unhang.commands import COMMANDS, FIRST, HIDDEN, RENAMED
-from unhang.commands.for_jobs import JOB_READER, LOOK_READER, node_documents
+from unhang.commands.for_jobs import JOB_READER, LOOK_READER, REFERENCE, node_documents
 from unhang.commands.handed_over import HANDED_OVER, keep_ticket
 from unhang.commands.names import command_and_arguments, load_command, missing_package
 from unhang.core.commands.in_place import ColoursOnly
@@ -50,7 +50,7 @@ OTHER_NAMES = {
 OLD_HOST = re.compile(r"--(?:limit|hosts)(?==|$)")
 # {command: what its run() takes beside the arguments, for which the command's wing knows no other}
 HANDED: dict[str, tuple[Any, ...]] = {
-    "diagnose": (JOB_READER, LOOK_READER),
+    "diagnose": (JOB_READER, LOOK_READER, REFERENCE),
     "inspect": (node_documents,),
     **dict.fromkeys(("audit", "demo", "judge", "report"), (HANDED_OVER,)),
     "plan": (keep_ticket,),

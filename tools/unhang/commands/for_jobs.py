@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unhang.core.verdict.answer import JobAnswer
-from unhang.jobs.diagnose.looked import Look, LookReader
+from unhang.jobs.diagnose.looked import Look, LookReader, PrintedFault, Reference
 from unhang.jobs.job_files import JobFile, JobReader
 
 if TYPE_CHECKING:  # of one command
@@ -68,6 +68,33 @@ def _answer(verdict: Mapping[str, Any]) -> JobAnswer:
 
 
 LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)
+
+
+def _named(text: str) -> list[str]:
+    from unhang.audit.reference.named_in_text import named_in
+    from unhang.audit.rules.compiled_catalogue import load_catalogue
+
+    return named_in(load_catalogue([]), text)
+
+
+def _run(name: str) -> tuple[Path, Sequence[Any]]:
+    from unhang.core.run.record import FINDINGS, read_findings_record
+    from unhang.core.run.run_folder import find_run
+
+    folder = find_run(name)
+    return folder / FINDINGS, read_findings_record(folder).findings
+
+
+def _judged(lines: Sequence[str]) -> list[PrintedFault] | None:
+    from unhang.audit.rules.compiled_catalogue import load_catalogue
+    from unhang.commands.printed_facts import findings_in, rows_in
+
+    if not (rows := rows_in(lines)):
+        return None
+    return [*findings_in(load_catalogue([]), rows)]
+
+
+REFERENCE = Reference(_named, _run, _judged)
 
 
 def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import policy_shape
 from unhang.core.text import flat, listed
 from unhang.core.verdict.gpu_verbs import verb_of_xid
+from unhang_node.base.versions.compare import compare_versions, holds
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _split(word: str) -> tuple[str | None, str]:
     """('xid', '79') of 'xid 79', 'Xid79', 'xid:79' and 'xid-79'; (None, word) without such a
     prefix, as in a rule's id (nccl-2-30)."""
     found = re.fullmatch(
-        r"(?i)(xid|sxid|driver|nccl|torch|pytorch|cuda|cudnn|gpu)"
+        r"(?i)(xid|sxid|driver|kernel|nccl|torch|pytorch|cuda|cudnn|gpu)"
         r"(?:[\s:=v]*|-(?=[0-9]+(?:\.|$)))([0-9][\w.+-]*|(?<=[\s:=]).+)",
         word,
     )
@@ -384,6 +385,27 @@ def _drivers(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         yield row_topic(catalogue, "driver_branches", branch, () if "." in word else firing)
 
 
+def _kernels(catalogue: Catalogue, word: str) -> Iterator[Topic]:
+    """A release by its known faults and by what needs a newer one."""
+    if not word[0].isdigit():
+        return
+    lacks = [
+        row
+        for row in catalogue.tables["kernel_features"].values()
+        if "min_kernel" in row and holds(compare_versions(word, row["min_kernel"], "kernel"), "<")
+    ]
+    faults = known_faults(catalogue, "kernel", word)
+    if lacks or faults:
+        lines = [
+            *(("known faults", text) for text in faults),
+            *(("limits", f"older than {row['min_kernel']}: {row['says']}") for row in lacks),
+        ]
+        sources = tuple(row["sources"][0] for row in lacks)
+        yield Topic(
+            "kernel", f"kernel {word}", "A kernel's release", tuple(lines), "documented", sources
+        )
+
+
 def _nccl(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     if not re.fullmatch(r"2\.[0-9]+(\.[0-9]+)?(\.post[0-9]+)?", word):
         return
@@ -487,7 +509,9 @@ def _causes(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         )
 
 
-_FINDER_OF: Mapping[str, Finder] = {"driver": _drivers, "nccl": _nccl, "gpu": _gpus}
+_FINDER_OF: Mapping[str, Finder] = {
+    "driver": _drivers, "kernel": _kernels, "nccl": _nccl, "gpu": _gpus,
+}  # fmt: skip
 _FINDERS: tuple[Finder, ...] = (
     _rules,
     _entries,

@@ -19,6 +19,7 @@ KINDS = {
     "nccl": ("nccl_wheels",), "torch": ("torch_wheels",),
     "pytorch": ("torch_wheels",), "cuda": ("cuda_toolkits", "cuda_majors"),
     "gpu": ("gpu_models", "gpu_architectures"), "cudnn": ("cudnn_releases",),
+    "kernel": ("kernel_issues",),
 }  # fmt: skip
 """What may stand before a number, a version or a model, and the tables in which that is a key."""
 CLOSE = 0.81  # of two words that differ by a slip of the finger

@@ -26,16 +26,17 @@ from unhang.core.together import NOT_READ
 from unhang.core.verdict.answer import render_evidence, screen_of
 from unhang.core.verdict.screen import render_screen
 from unhang.jobs.diagnose.answer import answer_of, joined_answers
-from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
-from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
+from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts
+from unhang.jobs.diagnose.diagnosing import document, read_all, render_json, with_printed
 from unhang.jobs.diagnose.log_facts import gather_facts
-from unhang.jobs.diagnose.looked import LookReader
+from unhang.jobs.diagnose.looked import LookReader, Reference
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
 from unhang.jobs.job_files import JobReader
 
 SEVERITIES = ("critical", "error", "warning", "info")
+MOST_OF_PROSE = 64 << 10
 EXAMPLES = """\
   unhang diagnose slurm-1234.out                      one job's log
   unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
@@ -80,13 +81,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_examples(parser, EXAMPLES)
 
 
-def run(arguments: argparse.Namespace, job_reader: JobReader, look_reader: LookReader) -> int:
+def run(
+    arguments: argparse.Namespace,
+    job_reader: JobReader,
+    look_reader: LookReader,
+    reference: Reference,
+) -> int:
     """0 healthy, 1 a cause at or above --fail-on, 2 no log, or a healthy part of more than is read,
     3 a failure without a known cause or no end. An empty input raises UserError, which gives 2."""
     if not arguments.files and not _is_piped():
         raise UserError("no logs, folders of logs or - are named; see unhang diagnose --help")
     files = arguments.files or ["-"]
-    found, looked = _diagnosis(files, arguments.run, job_reader, look_reader)
+    found, looked = _diagnosis(files, arguments.run, job_reader, look_reader, reference)
     if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):
         raise UserError(_unread(found, files))
     word = found["outcome"]["word"]
@@ -120,7 +126,11 @@ def _is_piped() -> bool:
 
 
 def _diagnosis(
-    files: Sequence[str], run_named: str | None, job_reader: JobReader, reader: LookReader
+    files: Sequence[str],
+    run_named: str | None,
+    job_reader: JobReader,
+    reader: LookReader,
+    reference: Reference,
 ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """The diagnosis; and the verdict on the job, if a bundle of `unhang inspect --out` is among the
     files."""
@@ -129,10 +139,10 @@ def _diagnosis(
     others = [name for name in files if name not in bundles]
     inputs, scans, flights = read_all(others, texts=look.logs if look else (), reader=job_reader)
     flights += look.flights if look else ()
-    facts = gather_facts(scans, flights)
-    seen = list(look.evidence) if look else []
+    facts, printed = with_printed(gather_facts(scans, flights), reference)
+    seen = [*(look.evidence if look else ()), *printed]
     if run_named:
-        path, findings = read_findings(run_named)
+        path, findings = reference.run(run_named)
         hosts = (
             [*facts.hosts, *(row["host"] for row in look.verdict["hosts"])] if look else facts.hosts
         )
@@ -142,6 +152,10 @@ def _diagnosis(
         found["facts"]["audited"] = list(audited_hosts(path.parent, findings, hosts))
     else:
         found = document(inputs, facts, seen)
+    if found["outcome"]["word"] == "nothing" and found["collect_next"]:  # prose: what it names
+        text = b"\n".join(block.whole() for block in facts.ends.values())[:MOST_OF_PROSE]
+        named = reference.named(text.decode("utf-8", "replace"))
+        found["collect_next"] = [*named, *found["collect_next"][: -len(named) or None]]
     return (reader.joined(found, look), look.verdict) if look else (found, None)
 
 

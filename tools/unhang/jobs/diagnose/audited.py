@@ -1,44 +1,41 @@
-"""Uses an audit of the log's hosts (`--run RUN`): its findings become evidence, and its facts are
-added to those of the log."""
+"""What the audit's rules say beside a log: findings on its hosts (`--run RUN`), and of the output
+of a machine's tools among the inputs."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
-from unhang.core.run.run_folder import LONGEST_DOCUMENT, find_run
-from unhang.core.strict_json import parse_strictly, read_bounded, value_at
 from unhang.core.text import listed, visible
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
+from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.looked import PrintedFault
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
-if TYPE_CHECKING:
-    from unhang.core.run.record import Findings
-
+# nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu
+_OF_A_TOOL = re.compile(
+    rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu"
+    rb"|(?:^|\n)[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
+    rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
+)
 _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}
 
 
-def read_findings(run: str) -> tuple[Path, Findings]:
-    """(findings.json, its content) of a run. Raises UserError if it is missing or no findings
-    document."""
-    from unhang.core.run.record import FINDINGS, read_findings_record
-
-    folder = find_run(run)
-    return folder / FINDINGS, read_findings_record(folder)
-
-
 def audit_evidence(
-    path: Path, findings: Findings, hosts: Sequence[str], causes: Mapping[str, Mapping[str, Any]]
+    path: Path,
+    findings: Sequence[Any],
+    hosts: Sequence[str],
+    causes: Mapping[str, Mapping[str, Any]],
 ) -> list[Evidence]:
     """Evidence from findings on the log's hosts. Findings on other hosts are not used."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
     known = {_bare(host) for host in hosts}
-    failed = [one for one in findings.findings if one.verdict == "fail" and one.rule in by_rule]
+    failed = [one for one in findings if one.verdict == "fail" and one.rule in by_rule]
     seen: dict[tuple[str, str], Evidence] = {}
     for one in failed:
         shared = [host for host in one.about() if _bare(host) in known]
@@ -62,26 +59,50 @@ def audit_evidence(
     return list(seen.values())
 
 
-def audited_hosts(run: Path, findings: Findings, hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """{host, findings: [rule], facts: {driver, kernel, gpus, nccl}} of those hosts of the log that
-    the run has. Reads their node files."""
-    known = (
-        {_bare(unquote(path.stem)): path for path in sorted((run / "nodes").glob("*.json"))}
-        if (run / "nodes").is_dir()
-        else {}
-    )
-    by_host: dict[str, list[str]] = {}
-    for one in findings.findings:
+def printed_evidence(
+    ends: Mapping[str, Block],
+    judged: Callable[[Sequence[str]], Sequence[PrintedFault] | None],
+    causes: Mapping[str, Mapping[str, Any]],
+) -> list[Evidence] | None:
+    """Evidence from what machine's tools print, as the audit's rules judge it, with the rule's
+    words; None if no file is such output."""
+    by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
+    found: list[Evidence] | None = None
+    for file, block in ends.items():
+        lines = [line.decode("utf-8", "replace") for line in block.lines]
+        if not _OF_A_TOOL.search(block.whole()) or (faults := judged(lines)) is None:
+            continue
+        found = found or []
+        for one in faults:
+            if cause := by_rule.get(one.rule):
+                text = lines[one.at].strip()
+                event = Event(
+                    _signature(one.rule, one.found), file, block.number(one.at), text, {}, Prefix()
+                )
+                words = {
+                    "title": one.title, "means": one.found, "person": one.person, "owner": one.owner
+                }  # fmt: skip
+                found.append(
+                    Evidence(
+                        cause, WEIGHTS[_LEVELS[one.severity]], one.found, (event,),
+                        f"audit:{one.rule}", one.sources, (), one.who, words,
+                    )
+                )  # fmt: skip
+    return found
+
+
+def audited_hosts(
+    run: Path, findings: Sequence[Any], hosts: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """{host, findings: [rule]} of those hosts of the log that the run has."""
+    known = {_bare(unquote(path.stem)) for path in (run / "nodes").glob("*.json")}
+    by_host: dict[str, set[str]] = {}
+    for one in findings:
         for host in one.about() if one.verdict == "fail" else ():
-            by_host.setdefault(_bare(host), []).append(one.rule)
+            by_host.setdefault(_bare(host), set()).add(one.rule)
     for host in hosts:
-        bare = _bare(host)
-        if bare in by_host or bare in known:
-            yield {
-                "host": host,
-                "findings": sorted(set(by_host.get(bare, ()))),
-                "facts": _node_facts(known.get(bare)),
-            }
+        if _bare(host) in known | by_host.keys():
+            yield {"host": host, "findings": sorted(by_host.get(_bare(host), ()))}
 
 
 def not_audited(facts: Mapping[str, Any]) -> list[str]:
@@ -99,40 +120,6 @@ def not_audited(facts: Mapping[str, Any]) -> list[str]:
             " counts"
         ]
     return [f"audit: not in the run: {others}"] if others else []
-
-
-def _node_facts(path: Path | None) -> dict[str, Any] | None:
-    """The few facts of a node that are compared with a log; None if its file cannot be read."""
-    try:
-        sections = (
-            parse_strictly(read_bounded(path, LONGEST_DOCUMENT))["facts"]["sections"]
-            if path
-            else None
-        )
-        if not isinstance(sections, dict):
-            return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    devices = value_at(sections, ("gpus", "devices"))
-    models = (
-        [one.get("model") for one in devices if isinstance(one, dict)]
-        if isinstance(devices, list)
-        else []
-    )
-    return {
-        "driver": value_at(sections, ("driver", "loaded", "version")),
-        "kernel": value_at(sections, ("kernel", "release")),
-        "fabric_manager": value_at(sections, ("fabric_manager", "running")),
-        "gpus": dict(Counter(str(model) for model in models)) or None,
-        "nccl": (
-            [
-                one.get("version")
-                for one in value_at(sections, ("nccl", "libraries")) or []
-                if isinstance(one, dict)
-            ][:8]
-            or None
-        ),
-    }
 
 
 def _bare(host: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.together import Together
 from unhang.jobs.diagnose.affected import who_is_meant
+from unhang.jobs.diagnose.audited import printed_evidence
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
     commands_of_others,
@@ -27,7 +28,6 @@ from unhang.jobs.diagnose.fitting_remedies import (
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.archives import Stream
 from unhang.jobs.diagnose.logs.flight_dumps import LARGEST_DUMP, read_dumps
-from unhang.jobs.diagnose.logs.inspector_files import joined, with_groups
 from unhang.jobs.diagnose.logs.reading import (
     MOST_BYTES,
     Input,
@@ -35,6 +35,7 @@ from unhang.jobs.diagnose.logs.reading import (
     open_input,
     read_blocks,
 )
+from unhang.jobs.diagnose.looked import WITHOUT, Reference
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
@@ -70,12 +71,23 @@ JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")
 
 
 def diagnose(
-    names: Iterable[str], more: Sequence[Evidence] = (), *, reader: JobReader = LOGS_ALONE
+    names: Iterable[str],
+    more: Sequence[Evidence] = (),
+    *,
+    reader: JobReader = LOGS_ALONE,
+    reference: Reference = WITHOUT,
 ) -> dict[str, Any]:
     """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be
-    read. reader: of files of the job."""
+    read. reader: of files of the job; reference: who judges the output of tools."""
     inputs, scans, flights = read_all(names, reader=reader)
-    return document(inputs, gather_facts(scans, flights), more)
+    facts, printed = with_printed(gather_facts(scans, flights), reference)
+    return document(inputs, facts, [*more, *printed])
+
+
+def with_printed(facts: Facts, reference: Reference) -> tuple[Facts, list[Evidence]]:
+    """The facts, with whether facts of a machine are among them, and what the rules find in it."""
+    found = printed_evidence(facts.ends, reference.judged, load_causes())
+    return replace(facts, of_tools=found is not None), found or []
 
 
 def diagnose_text(text: str) -> dict[str, Any]:
@@ -130,8 +142,7 @@ def read_all(
             about.kind = "unread"
             about.notes.append(problem.strerror or str(problem))
         together.bytes += about.bytes
-    records = joined(scan.records for scan in scans)
-    return inputs, scans, [with_groups(one, records) for one in flights]
+    return inputs, scans, flights
 
 
 @cache

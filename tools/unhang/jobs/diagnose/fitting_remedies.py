@@ -71,7 +71,12 @@ def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
     """The words of the strongest evidence of a cause, of equals the first; {} if it has none of its
     own."""
     most = max((one.weight for one in evidence), default=0)
-    known = (row for one in evidence if one.weight == most for row in _own_words().get(one.id, ()))
+    known = (
+        row
+        for one in evidence
+        if one.weight == most
+        for row in ([one.words] if one.words else _own_words().get(one.id, ()))
+    )
     return next((row for row in known if row.get("cause", cause) == cause), {})
 
 

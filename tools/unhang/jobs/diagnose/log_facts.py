@@ -14,12 +14,11 @@ from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
-from unhang.jobs.diagnose.logs.counted_lines import stands_by_counts
-from unhang.jobs.diagnose.logs.inspector_files import in_words, joined
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_hosts import hosts_in_names, hosts_in_words
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.logs.records import stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
@@ -57,8 +56,8 @@ class Facts:
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack; seen: what they show. ended: what NCCL's Inspector records, in
-    words."""
+    process -> its last stack; seen: what they show. of_tools: whether
+    facts of a machine were read."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -75,9 +74,9 @@ class Facts:
     waited: WaitedFor = field(default_factory=WaitedFor)
     ras: RasStanding | None = None
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
-    ended: str = ""
     seen: Seen = field(default_factory=Seen)
     ends: Mapping[str, Block] = field(default_factory=dict)
+    of_tools: bool = False
 
     @cached_property
     def counts(self) -> list[tuple[str, str, RankLine]]:
@@ -179,8 +178,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     ras = ras_standing([answer for scan in scans for answer in scan.ras], at.waits)
     even = ras.even_ranks if ras else 0
     logged = _logged_size(by_fact) or even or None
-    records = joined(scan.records for scan in scans)
-    seen = log_groups(by_fact, logged, records)
+    seen = log_groups(by_fact, logged)
     timeouts = seen.timeouts
     hosts = dict.fromkeys(
         event.fields.get("host") or event.prefix.host
@@ -217,7 +215,6 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         else waits_of_log(seen, words, bool(even), at.waits),
         ras,
         stacks,
-        in_words(records),
         # a watchdog that gave up is later than any look
         at._replace(goes_on=at.goes_on and not timeouts),
         {scan.file: scan.end for scan in scans if scan.end},

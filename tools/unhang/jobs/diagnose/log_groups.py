@@ -22,7 +22,6 @@ from unhang.jobs.diagnose.logs.group_numbers import (
     split_by_stride,
     stride_of,
 )
-from unhang.jobs.diagnose.logs.inspector_files import Records, members_of
 from unhang.jobs.diagnose.logs.line_prefixes import Moment
 from unhang.jobs.diagnose.logs.set_up import set_up_waits
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
@@ -69,11 +68,8 @@ class LogGroups:
     ranks: frozenset[int] = frozenset()
 
 
-def log_groups(
-    by_fact: Mapping[str, Sequence[Event]], world_size: int | None, records: Records
-) -> LogGroups:
-    """The groups and steps of a log. world_size: as the log has it, None if it does not. records:
-    of files beside it that have members of groups."""
+def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -> LogGroups:
+    """The groups and steps of a log. world_size: as the log has it, None if it does not."""
     states = [*map(_state, by_fact.get("pg_state", ())), *map(_idle, by_fact.get("pg_idle", ()))]
     sightings = [one for one in states if not one.event.quoted]
     late = [event for event in by_fact.get("timeout", ()) if not event.quoted]
@@ -84,9 +80,8 @@ def log_groups(
     sightings += [Sighting(label, one.rank, one.event) for one, label in read]
     names = _names(sightings, [one for one, _ in read])
     timeouts = tuple(replace(one, group=names.of(label, one)) for one, label in read)
-    started = communicators(by_fact.get("init_start", ())) | members_of(records, world_size)
-    given = {**_started_as(names.known, started), **_named_in(names, records)}
-    members = _members(names, timeouts, given, world_size)
+    started = communicators(by_fact.get("init_start", ()))
+    members = _members(names, timeouts, _started_as(names.known, started), world_size)
     labelled = {id(one) for one, (_, label) in zip(timeouts, read, strict=True) if label}
     steps = [
         *_overdue_steps(timeouts, labelled, members), *_other_steps(states, names, timeouts)
@@ -293,20 +288,6 @@ def _group(
     members = all_members(own, lowest, strides.pop() if len(strides) == 1 else None)
     others = {rank for one in siblings if one != name for rank in known[one].values()}
     return Group(name, () if others & set(members) or lowest == 1 else members)
-
-
-def _named_in(names: _Names, records: Records) -> dict[str, tuple[int, ...]]:
-    """The ranks of each group that a profiler's trace has by its name, with the known members at
-    their numbers; none where it has several."""
-    those: dict[str, set[tuple[int, ...]]] = {}
-    for own, _, ranks in records.groups:
-        those.setdefault(own, set()).add(ranks)
-    found = {}
-    for (key, _), name in names.by_label.items():
-        fitting = [one for one in those.get(key, ()) if _fits(one, names.known[name])]
-        if len(fitting) == 1:
-            found[name] = fitting[0]
-    return found
 
 
 def _fits(ranks: Sequence[int], known: Mapping[int, int]) -> bool:

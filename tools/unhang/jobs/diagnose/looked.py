@@ -1,6 +1,7 @@
 """What `unhang inspect --out` wrote of a job while it hung, as a diagnosis of its logs uses it.
 
-The diagnosis does not know how a look is judged; the command line hands over the reader.
+The diagnosis does not know how a look is judged, nor what the catalogue of facts has; the command
+line hands over who does.
 """
 
 from __future__ import annotations
@@ -50,3 +51,41 @@ class LookReader:
     joined: Callable[[Mapping[str, Any], Look], dict[str, Any]]
     answer: Callable[[Mapping[str, Any]], JobAnswer]
     render: Callable[[Mapping[str, Any], bool], str]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the catalogue of facts answers, which the diagnosis does not hold.
+
+    named    text -> lines on what it names, with what is known of each
+    run      name of a run -> its findings.json and its findings; raises UserError
+    judged   lines of a file -> what the rules find in the output of a machine's tool; None for
+             lines of no such tool
+    """
+
+    named: Callable[[str], list[str]]
+    run: Callable[[str], tuple[Path, Sequence[Any]]]
+    judged: Callable[[Sequence[str]], Sequence[PrintedFault] | None]
+
+
+@dataclass(frozen=True)
+class PrintedFault:
+    """What a rule of the audit finds in the output of a tool. at: index of the line that shows it;
+    who: the parts that are meant, such as GPU 2; person: what to do."""
+
+    rule: str
+    severity: str
+    title: str
+    found: str
+    person: str
+    owner: str
+    at: int
+    who: tuple[str, ...]
+    sources: tuple[Mapping[str, str], ...]
+
+
+def _no_run(name: str) -> tuple[Path, Sequence[Any]]:
+    raise NotImplementedError(name)
+
+
+WITHOUT = Reference(lambda text: [], _no_run, lambda lines: None)

@@ -187,7 +187,7 @@ def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[
     ):
         return True
     return any(
-        one.weight >= WEIGHTS["strong"] or one.id in TROUBLE
+        one.weight >= WEIGHTS["strong"] or one.words or one.id in TROUBLE
         for one in (*_combined(facts, without), *more)
     )
 

@@ -7,7 +7,7 @@ import pytest
 
 from unhang.jobs.diagnose.rendering import remedy_in_words, render_table
 
-BAD_DRIVER = "2x NVIDIA {gpu}, driver 570.172.08, training hangs after the upgrade of the driver\n"
+BAD_DRIVER = "2x NVIDIA {gpu}, training hangs\nDriver Version: 570.172.08\n"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 
 from unhang.cli import main
 from unhang.jobs.diagnose.diagnosing import diagnose_text
@@ -16,6 +20,7 @@ ARTICLE = (
     "How to make it run\n\nMany people should try this:\n\nexport NCCL_P2P_DISABLE=1\nexport"
     " NCCL_TIMEOUT=1200\n"
 )
+PROSE = Path(__file__).parents[4] / "fixtures" / "diagnose_prose.yml"
 LOG = "c1:9:9 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>\n"
 
 
@@ -41,10 +46,63 @@ def test_one_line_of_a_program_or_steps_of_ranks_make_a_log(text):
     assert diagnose_text(text)["outcome"]["word"] != "nothing"
 
 
-def test_command_prints_the_page_and_exits_with_2(tmp_path, capsys):
-    (tmp_path / "post.txt").write_text(POST)
-    assert main(["diagnose", str(tmp_path / "post.txt")]) == 2
-    assert "no log is in it" in capsys.readouterr().out
+@pytest.mark.parametrize("row", yaml.safe_load(PROSE.read_text()), ids=lambda row: row["text"][:20])
+def test_prose_gets_what_is_known_of_what_it_names_and_only_a_drivers_line_is_evidence(
+    row, tmp_path, capsys
+):
+    (tmp_path / "post.txt").write_text(row["text"])
+    code, shown = main(["diagnose", str(tmp_path / "post.txt")]), capsys.readouterr().out
+    causes = diagnose_text(row["text"])["causes"]
+    assert [one["cause"] for one in causes if one["severity"] != "info"] == row.get("causes", [])
+    for name in row.get("names", ()):
+        assert code == 2 and "no log is in it" in shown and len(shown.splitlines()) <= 12
+        assert f"\n{name}: " in shown
+
+
+RECORDS = {
+    "json": '{{"ts": {at}, "rank": {rank}, "step": {step}, "loss": {at}}}',
+    "json with a message": '{{"time": "10:00:{at:02}", "msg": "beat", "rank": {rank}, "step": {step}}}',
+    "csv": "{at}, {rank}, {step}",
+    "board": "| {rank} | {step} | running |",
+    "words": "10:00:{at:02} heartbeat from worker {rank}: items {step} ok",
+    "hosts": "host gpu{rank:02} seq={step} queue={at}",
+    "paragraphs": "rank: {rank}\nphase: train\nstep: {step}\n",
+}
+HEADS = {"csv": "ts, rank, step\n", "board": "| rank | step | state |\n"}
+
+
+@pytest.mark.parametrize("form", RECORDS)
+@pytest.mark.parametrize("stuck", [None, 5])
+def test_records_of_any_form_show_who_is_behind_and_accuse_nobody_in_health(form, stuck):
+    lines = [
+        RECORDS[form].format(at=at, rank=rank, step=min(at, 9) if rank == stuck else at)
+        for at in range(30) for rank in range(8)
+    ]  # fmt: skip
+    outcome = diagnose_text(HEADS.get(form, "") + "\n".join(lines))["outcome"]
+    if stuck is None:
+        assert outcome["word"] == "nothing"
+    else:
+        assert re.search(r"(?:rank|worker|host gpu0?)\W?5\b.* 9, the others.* 29", outcome["why"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "worker={rank} done={quick}",  # each at its own speed
+        "rank={rank} step={at} memory={less}",  # smaller from the beginning
+        "rank={rank} epoch={epoch} batch={batch}",  # begins again
+        "host=gpu{rank} replays={some} up={at}",  # more than the others
+    ],
+)
+def test_records_that_differ_in_a_job_that_runs_accuse_nobody(line):
+    text = "".join(
+        line.format(
+            rank=rank, at=at, quick=at * (rank + 3), less=at + 100 * (rank != 5),
+            epoch=at // 10, batch=at % 10, some=at // 3 * (rank == 5),
+        ) + "\n"
+        for at in range(30) for rank in range(8)
+    )  # fmt: skip
+    assert diagnose_text(text)["outcome"]["word"] == "nothing"
 
 
 REPEATED = "[{at}] A2A DISPATCH: rank {rank} waits for src {src}: expecting {seq} got {got}\n"

@@ -287,11 +287,7 @@ def test_findings_of_an_audit_on_the_hosts_of_the_log_decide_between_causes(tmp_
         one["file"].endswith("findings.json") and "gpu007" in one["text"]
         for one in answer["causes"][0]["evidence"]
     )
-    audited = answer["facts"]["audited"]
-    assert [
-        (one["host"], one["findings"], one["facts"]["driver"], one["facts"]["gpus"])
-        for one in audited
-    ] == [("gpu007", ["acs-on-bare-metal"], "550.54.15", {"NVIDIA RTX A6000": 2})]
+    assert answer["facts"]["audited"] == [{"host": "gpu007", "findings": ["acs-on-bare-metal"]}]
     assert "xid_hardware" not in [one["cause"] for one in answer["causes"]]
 
 

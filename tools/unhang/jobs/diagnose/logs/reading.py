@@ -24,7 +24,6 @@ from unhang.core.text import counted
 from unhang.jobs.diagnose.logs.archives import BROKEN, Stream, unpacked
 from unhang.jobs.diagnose.logs.documents import may_be_document, messages_in
 from unhang.jobs.diagnose.logs.flight_dumps import LARGEST_DUMP
-from unhang.jobs.diagnose.logs.inspector_files import is_trace
 from unhang.jobs.diagnose.logs.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
 
 BLOCK = 1 << 20
@@ -156,11 +155,6 @@ def read_blocks(stream: Stream, about: Input) -> Iterator[Block]:
     if about.kind == "binary":
         about.notes.append(_why_not_read(head))
         return
-    if is_trace(head):
-        if b'"traceEvents"' not in head:
-            head += _read(stream, BLOCK, about)
-        yield _before_events(head, about)
-        return
     about.wrapping = _wrapping_of(head)
     if not about.wrapping.is_json and may_be_document(head):
         head += _read(stream, LARGEST_DUMP - len(head), about)
@@ -191,14 +185,6 @@ def read_blocks(stream: Stream, about: Input) -> Iterator[Block]:
     elif cut:
         line += 1
     about.lines = line - 1
-
-
-def _before_events(head: bytes, about: Input) -> Block:
-    """What a profiler's trace has before its events: the groups of its rank."""
-    text = head.partition(b'"traceEvents"')[0]
-    about.notes.append("is a profiler's trace: its groups are read, its events are not")
-    about.lines = text.count(b"\n") + 1
-    return Block(1, [line[:LONGEST_LINE] for line in text.split(b"\n")], text=text)
 
 
 def _of_document(found: list[tuple[int, str]], about: Input) -> Block:

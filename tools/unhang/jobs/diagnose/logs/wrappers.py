@@ -47,6 +47,7 @@ _INDENT = re.compile(rb"[ \t]{1,40}")
 _GAP = re.compile(r"  {1,1000}")
 _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "@timestamp", "timestamp", "ts")
+_PARTS = ("rank", "worker", "source", "src")
 _WIDTHS = range(60, 1001)
 _USUAL_WIDTHS = (80, 100, 120, 132, 160, 200)
 # characters: lines of a table or of several ranks have equal beginnings, but the rest of a cut line
@@ -151,6 +152,8 @@ def message_of(line: bytes) -> bytes | None:
     moment = next((row[key] for key in _TIMES if isinstance(row.get(key), str)), "")
     why = next((f" {row[key]}" for key in ("error", "err") if isinstance(row.get(key), str)), "")
     before = f"{moment} " if moment else ""
+    if any(one in row for one in _PARTS):  # a record: its numbers are told with the message
+        why += "".join(f" {key}={one}" for key, one in row.items() if type(one) in (int, float))
     return "\n".join(before + one for one in (message.rstrip("\r\n") + why).split("\n")).encode(
         "utf-8", "replace"
     )

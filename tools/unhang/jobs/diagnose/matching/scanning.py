@@ -15,7 +15,6 @@ from pathlib import PurePath
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
-from unhang.jobs.diagnose.logs.inspector_files import Records
 from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
@@ -24,6 +23,7 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
+from unhang.jobs.diagnose.matching.running_text import is_told
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.job_files import JobFile
@@ -113,7 +113,7 @@ class Event:
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty.
     calls: the latest NCCL call of each process. steps: the last step of each rank. words: the last
-    line of each. ras: answers of NCCL's RAS. records: of NCCL's Inspector and a profiler. job: the
+    line of each. ras: answers of NCCL's RAS. job: the
     result of lint, if it is a file of the job and no log."""
 
     file: str
@@ -127,7 +127,6 @@ class Scan:
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
     ras: list[RasAnswer] = field(default_factory=list)
-    records: Records = field(default_factory=Records)
     stacks: list[Stack] = field(default_factory=list)
     end: Block | None = None
 
@@ -143,7 +142,6 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     for block in blocks:
         text = block.whole()
         ras.note(text, block.number(0))
-        scan.records.note(text)
         stacks.note(block, text)
         if MARK in text:
             note_calls(block, file, scan.calls)
@@ -157,12 +155,20 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
         scan.words.note(block.lines, block.first, file)
         labels.note(text)
-        scan.end = block
+        scan.end = _end_with(scan.end, block)
     scan.ras = ras_answers(ras)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
     _name_ranks(scan, labels, stacks.done())
     return scan
+
+
+def _end_with(before: Block | None, block: Block) -> Block:
+    """The block, behind the one before if it is only a last line without a line end."""
+    if before is None or before.text is None or len(block.lines) > 1:
+        return block
+    numbers = [*map(before.number, range(len(before.lines))), block.number(0)]
+    return Block(before.first, [*before.lines, *block.lines], numbers, block.wrapping)
 
 
 def _name_ranks(scan: Scan, labels: Labels, stacks: Iterable[Stack]) -> None:
@@ -193,6 +199,8 @@ def _keep_events(
                 continue
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             seen, found = _first_match(trial, readings, block, index)
+            if found and is_told(found, seen, block, index, signature.examples["match"]):
+                found = None
             if found:
                 place = len(scan.events)
                 scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))

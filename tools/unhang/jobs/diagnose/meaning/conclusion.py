@@ -85,9 +85,6 @@ DUMPS_NAME_NOBODY = (
     "these dumps show no rank that others wait for: their operations have ended, the job was"
     " moving, or all ranks stand in the same one"
 )
-ASK_WHO_ENTERED = (
-    "the flight recorder's dumps of all ranks, or NCCL RAS (ncclras -v): who has not entered it",
-)
 ASK_ON_NODE = (
     "on {host}: unhang inspect --pid {pid}: where it stands; gone: dmesg -T | grep -E 'Xid|oom'"
 )
@@ -152,6 +149,8 @@ OF_A_MACHINE_FACTS = (
 )  # fmt: skip
 """Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
 remarks and advice are not among them."""
+# facts that a sentence names as well as a program does
+NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version")
 MOST_LAST_WORDS = 3
 # of a process's end, by others
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
@@ -563,13 +562,13 @@ def _no_log(facts: Facts, inputs: Sequence[Input]) -> Conclusion | None:
 
 
 def is_from_a_program(facts: Facts) -> bool:
-    """Whether a line is known from a program, or ranks are told apart by their lines. Settings and
-    advice may be anybody's words."""
+    """Whether a line is known from a program, or ranks are told apart by their lines. Settings,
+    names and advice may be anybody's words."""
     own = {file.name for file in facts.job}
     lines = (
         event
         for event in facts.events
-        if event.file not in own and event.kind != "folklore" and event.fact not in SETTINGS
+        if event.file not in own and event.kind != "folklore" and event.fact not in NAMES
     )
     return any(True for _ in lines) or bool(
         facts.stopped
@@ -578,8 +577,8 @@ def is_from_a_program(facts: Facts) -> bool:
         or facts.traced
         or facts.ras
         or facts.stacks
-        or facts.ended
         or facts.counts
+        or facts.of_tools
     )
 
 
@@ -689,11 +688,6 @@ def _dumps(facts: Facts) -> Conclusion | None:
     return Conclusion("no_end", DUMPS_OF_A_MOVE if facts.flights.went_on else DUMPS_NAME_NOBODY)
 
 
-def _inspector(facts: Facts) -> Conclusion | None:
-    """NCCL's Inspector shows what ended, and never what hangs."""
-    return Conclusion("no_end", facts.ended, first=ASK_WHO_ENTERED) if facts.ended else None
-
-
 def _counted(facts: Facts) -> Conclusion | None:
     """Lines of a program that unhang does not know repeat counts that stand still."""
     for who, why, line in facts.counts:
@@ -732,7 +726,7 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 def _machine(facts: Facts) -> Conclusion | None:
     return (
         Conclusion("healthy", "the output of the machine's tools shows no fault")
-        if any(facts.of(name) for name in OF_A_MACHINE_FACTS)
+        if facts.of_tools or any(facts.of(name) for name in OF_A_MACHINE_FACTS)
         else None
     )
 
@@ -781,7 +775,6 @@ WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     unknown_failure,
     _xid,
     _dumps,
-    _inspector,
     _counted,
     _job_without_end,
     _test_without_result,

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -42,6 +43,7 @@ class Evidence:
     sources: tuple = ()
     places: tuple = ()  # {file, line, text} of further lines, which are no events
     who: tuple[str, ...] = ()
+    words: Mapping[str, Any] = field(default_factory=dict)  # instead of those of its cause
 
 
 def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evidence]:

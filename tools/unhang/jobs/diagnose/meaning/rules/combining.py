@@ -66,7 +66,6 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     device.container_sees_no_gpu,
     device.link_has_fewer_lanes,
     device.link_is_slower_than_the_card,
-    device.busy_gpu_has_a_slow_link,
     memory.memory_held_by_others,
     memory.processes_hold_equal_parts,
     memory.ranks_share_a_gpu,

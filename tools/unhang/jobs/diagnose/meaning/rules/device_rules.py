@@ -12,9 +12,7 @@ from unhang.jobs.diagnose.meaning.queried_gpus import number_in, queried_rows
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
-_WIDTH, _GENERATION = "pcie.link.width", "pcie.link.gen"
-_LOAD = "utilization.gpu"
-_BUSY = 90  # per cent
+_WIDTH = "pcie.link.width"
 _NOT_IDLE = 8.0  # GT/s: the speed of PCIe 3; a link that saves power has 2.5 or 5
 
 
@@ -227,28 +225,6 @@ def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
             (event,),
             "fewer-lanes",
         )
-
-
-def busy_gpu_has_a_slow_link(facts: Facts) -> Iterator[Evidence]:
-    """The link of a GPU has a lower generation than it can have, and the GPU is at work: then it
-    does not save power.
-
-    Decides diagnose_outputs/pcie_and_gpus/slow-link-of-a-busy-gpu,
-    diagnose_documented/gpu_nccl_torch_2/gen2-stuck-after-autonomous-speed-off.
-    """
-    for event in facts.of("gpu_query"):
-        for row in queried_rows(event):
-            now, most, load = (
-                number_in(row.get(name))
-                for name in (f"{_GENERATION}.current", f"{_GENERATION}.max", _LOAD)
-            )
-            if 0 < now < most and load >= _BUSY:
-                why = (
-                    f"the link of a GPU at {load} % load has PCIe generation {now}, and it can have"
-                    f" {most}"
-                )
-                yield Evidence("pcie_link_degraded", STRONG, why, (event,), "slow-link-at-work")
-                return
 
 
 def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
