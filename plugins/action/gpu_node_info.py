@@ -4,7 +4,10 @@
 to the run folder if there is one.
 
 No part of an answer reaches Ansible's variables, and all printed text is cleaned: text from a node
-is only data.
+is only data. ansible-core itself would accept NaN, duplicate keys and 200 MB, and print terminal
+escapes. The file is written as soon as the node has answered, so that nothing that fails later
+loses it. Only _low_level_execute_command is overridden: what _parse_returned_data returns changed
+between ansible-core 2.20 and 2.21.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def slurm(tmp_path_factory, fake_library):
     if missing := slurm_nodes.missing():
         pytest.skip(f"apt has no {', '.join(missing)} here")
     with slurm_nodes.cluster_of(NAMES, fake_library, tmp_path_factory.mktemp("slurm")) as nodes:
-        yield Cluster(nodes.bed, nodes.fleet, nodes.environment, nodes.folder)
+        yield Cluster(nodes.bed, nodes.folder, nodes.environment, nodes.fleet)
 
 
 def test_four_nodes_under_srun_pass_with_the_same_result_as_everywhere(slurm):

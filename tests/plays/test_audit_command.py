@@ -9,13 +9,7 @@ import sys
 
 import pytest
 from forked_commands import forked
-from local_fleet import DEADLINE_S, PROJECT, envelope, run
-
-CLEAN = {
-    name: value
-    for name, value in os.environ.items()
-    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
-}
+from local_fleet import CLEAN, DEADLINE_S, PROJECT, envelope, run, unhang_argv
 
 
 def unhang(fleet, *arguments, **environment):
@@ -25,20 +19,7 @@ def unhang(fleet, *arguments, **environment):
 
 def started(fleet, *arguments, **environment):
     """The same in a process of its own."""
-    start = (
-        "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
-        " sys.exit(main())"
-    )
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        start,
-        PROJECT / "tools",
-        PROJECT / "module_utils",
-        *arguments,
-    ]
-    return run(command, surroundings(fleet, environment), fleet.folder)
+    return run(unhang_argv(*arguments), surroundings(fleet, environment), fleet.folder)
 
 
 def surroundings(fleet, more):

@@ -4,22 +4,11 @@ the node that it read fails."""
 from __future__ import annotations
 
 import json
-import os
-import sys
 
 import pytest
-from local_fleet import PROJECT, envelope, run
+from local_fleet import CLEAN, envelope, run, unhang_argv
 
 pytestmark = pytest.mark.timeout(600)
-CLEAN = {
-    name: value
-    for name, value in os.environ.items()
-    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
-}
-START = (
-    "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
-    " sys.exit(main())"
-)
 # Ends the first ansible-playbook among the parents of this node's Python: the worker that reads the
 # node.
 KILL_THE_WORKER = """
@@ -37,20 +26,7 @@ WHY = (
 
 def audit(fleet, *arguments):
     """A finished `unhang audit` command."""
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        START,
-        PROJECT / "tools",
-        PROJECT / "module_utils",
-        "audit",
-        "--out",
-        fleet.runs,
-        "-i",
-        fleet.inventory,
-        *arguments,
-    ]
+    command = unhang_argv("audit", "--out", fleet.runs, "-i", fleet.inventory, *arguments)
     (fleet.folder / "temp").mkdir(exist_ok=True)
     return run(
         command,

@@ -15,18 +15,9 @@ import time
 from pathlib import Path
 
 import pytest
-from local_fleet import DEADLINE_S, PROJECT, envelope, run
+from local_fleet import CLEAN, DEADLINE_S, envelope, run, unhang_argv
 
 pytestmark = pytest.mark.timeout(600)
-CLEAN = {
-    name: value
-    for name, value in os.environ.items()
-    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
-}
-START = (
-    "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
-    " sys.exit(main())"
-)
 GO_ON = "judge the nodes that were read with: "
 
 
@@ -36,19 +27,7 @@ HANGS = f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\ntouch ASK
 @contextlib.contextmanager
 def _running(fleet, inventory, **streams):
     """An audit in a session of its own; it and what it started are ended in any case."""
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        START,
-        PROJECT / "tools",
-        PROJECT / "module_utils",
-        "audit",
-        "--out",
-        fleet.runs,
-        "-i",
-        inventory,
-    ]
+    command = unhang_argv("audit", "--out", fleet.runs, "-i", inventory)
     (fleet.folder / "temp").mkdir()
     environment = {
         **CLEAN,
@@ -122,18 +101,7 @@ def _goes_on(fleet, output):
     run_folder = next(iter(fleet.runs.glob("2*")))
     assert argv[-2] == "judge"
     assert (fleet.folder / argv[-1]).resolve() == run_folder.resolve()
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        START,
-        PROJECT / "tools",
-        PROJECT / "module_utils",
-        "judge",
-        run_folder,
-        "--format",
-        "json",
-    ]
+    command = unhang_argv("judge", run_folder, "--format", "json")
     judged = json.loads(run(command, CLEAN, fleet.folder).stdout)
     assert judged["host_count"] == 2
     assert judged["nodes"]["ok"] == 1

@@ -4,18 +4,12 @@ read."""
 from __future__ import annotations
 
 import json
-import os
 
 import yaml
 from documented_command import as_typed
 from forked_commands import forked
-from local_fleet import PROJECT, envelope
+from local_fleet import CLEAN, PROJECT, envelope
 
-CLEAN = {
-    name: value
-    for name, value in os.environ.items()
-    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
-}
 FACTS = (PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text()
 
 

@@ -93,6 +93,51 @@ def document(
     )
 
 
+def findings_that_say(text: str) -> list[dict[str, Any]]:
+    """A failure, one without a verdict and a waived one, with `text` wherever a node can put it."""
+    return [
+        finding(
+            text[:60],
+            text,
+            "critical",
+            text,
+            text,
+            text,
+            owner="vendor",
+            where={"index": 0, "uuid": text, "name": text},
+            evidence=[{"path": "interconnect." + text, "value": {text[:9]: [text]}}],
+            confidence=text,
+            remedy={"person": text},
+            workaround={"what": text, "cost": text},
+            sources=[
+                {"url": text, "says": text},
+                {"url": "javascript:alert(1)", "says": ""},
+                {"url": "https://" + text, "says": ""},
+            ],
+        ),
+        finding(
+            "r",
+            text,
+            "error",
+            text,
+            "",
+            "",
+            verdict="unknown",
+            missing=[{"path": text, "status": "error", "reason": text}],
+        ),
+        finding(
+            "r",
+            text,
+            "error",
+            text,
+            "",
+            "",
+            verdict="waived",
+            waiver={"reason": text, "by": text, "until": text},
+        ),
+    ]
+
+
 def compared_with_a_faulty_node() -> dict[str, Any]:
     """gpu1 has lost a GPU, and only so differs from gpu2, which is healthy. The comparison names
     both."""

@@ -17,6 +17,16 @@ from unhang.core.ansible import ansible_env, packed_pynvml
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240
+# The environment without the caller's settings of Ansible, unhang and Python.
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
+}
+START = (
+    "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
+    " sys.exit(main())"
+)
 
 ANY_FACTS = {
     "schema": "unhang/node-facts/1",
@@ -121,6 +131,19 @@ class Fleet:
     def run_document(self):
         """run.json of the newest run."""
         return read(self.runs / "latest" / "run.json")
+
+
+def unhang_argv(*arguments):
+    """argv of unhang as its own process, which gets neither PYTHONPATH nor an installation."""
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        START,
+        PROJECT / "tools",
+        PROJECT / "module_utils",
+        *arguments,
+    ]
 
 
 def run(command, environment, folder):

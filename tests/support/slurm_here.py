@@ -53,7 +53,7 @@ def missing():
 
 
 @dataclasses.dataclass
-class SlurmHere:
+class SlurmCommands:
     """bed: its namespaces; folder: of the daemons' files; environment: in which Slurm's commands
     work."""
 
@@ -61,7 +61,7 @@ class SlurmHere:
     folder: object
     environment: dict
 
-    def run(self, *command, code=0):
+    def must(self, *command, code=0):
         """Output of a command."""
         done = self.bed.run(command, env=self.environment)
         assert done.returncode == code, f"{command}: {done.returncode} {done.stdout} {done.stderr}"
@@ -69,44 +69,53 @@ class SlurmHere:
 
     def start_controller(self):
         """Starts slurmctld, which goes to the background by itself."""
-        self.run("slurmctld", "-f", str(self.folder / "slurm.conf"))
+        self.must("slurmctld", "-f", str(self.folder / "slurm.conf"))
 
     def stop_controller(self):
         """Ends slurmctld; its state is saved."""
         pid = (self.folder / "slurmctld.pid").read_text().strip()
-        self.run("kill", pid)
+        self.must("kill", pid)
         audits.wait_until(
             lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended"
         )
+
+    def state(self, node):
+        """(states, reason) from scontrol."""
+        command = self.must("scontrol", "show", "node", node).split("\n")
+        fields = {key: value for line in command for key, _, value in [line.strip().partition("=")]}
+        return fields["State"].split()[0], fields.get("Reason", "")
+
+    def start_job(self, node, script="#!/bin/sh\nexec sleep 3000\n"):
+        """Starts a job that has a node for itself; gives its id once it runs."""
+        return self.submit(script, "--exclusive", f"--nodelist={node}")
+
+    def submit(self, script, *options):
+        """Starts a job with these options of sbatch; gives its id once it runs."""
+        path = self.folder / "job.sh"
+        path.write_text(script)
+        job = self.must(
+            "sbatch",
+            "--parsable",
+            "--chdir=/tmp",
+            "--output=/dev/null",
+            *options,
+            str(path),
+        )
+        audits.wait_until(
+            lambda: self.must("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs"
+        )
+        return job
+
+
+class SlurmHere(SlurmCommands):
+    """Its nodes are daemons on this machine."""
+
+    run = SlurmCommands.must
 
     def start_daemon(self, node):
         """Starts slurmd of a node."""
         (self.folder / f"spool-{node}").mkdir(exist_ok=True)
         self.run("slurmd", "-N", node)
-
-    def state(self, node):
-        """(states, reason) from scontrol."""
-        command = self.run("scontrol", "show", "node", node).split("\n")
-        fields = {key: value for line in command for key, _, value in [line.strip().partition("=")]}
-        return fields["State"].split()[0], fields.get("Reason", "")
-
-    def start_job(self, node):
-        """Starts a job that runs on a node until it is cancelled; gives its id."""
-        script = self.folder / "job.sh"
-        script.write_text("#!/bin/sh\nexec sleep 3000\n")
-        job = self.run(
-            "sbatch",
-            "--parsable",
-            "--exclusive",
-            f"--nodelist={node}",
-            "--chdir=/tmp",
-            "--output=/dev/null",
-            str(script),
-        )
-        audits.wait_until(
-            lambda: self.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs"
-        )
-        return job
 
     def play(self, work, playbook, hosts, variables, *arguments):
         """A finished ansible-playbook with hosts that are only names."""

@@ -16,6 +16,7 @@ import pytest
 import torch_in_nodes
 from four_nodes import CACHE, Fleet
 from inotify_room import room_for_nodes
+from slurm_here import SlurmCommands
 from testbed import Testbed
 from testbed.tree import ready_tree
 
@@ -61,14 +62,10 @@ def marks(timeout_s):
 
 
 @dataclasses.dataclass
-class Cluster:
-    """bed: the nodes; fleet: a test's actions on them; environment: in which Slurm's commands find
-    the controller; folder: of its daemons' files."""
+class Cluster(SlurmCommands):
+    """fleet: a test's actions on the nodes of the bed."""
 
-    bed: Testbed
     fleet: Fleet
-    environment: dict
-    folder: object
 
     @contextlib.contextmanager
     def lent(self, work):
@@ -80,51 +77,6 @@ class Cluster:
     def say(self, *argv):
         """Output of one of Slurm's commands."""
         return self.bed.run(argv, env=self.environment).stdout.strip()
-
-    def must(self, *argv):
-        """The same for a command that must succeed."""
-        done = self.bed.run(argv, env=self.environment)
-        assert done.returncode == 0, f"{argv}: {done.returncode} {done.stdout} {done.stderr}"
-        return done.stdout.strip()
-
-    def state(self, node):
-        """(states, reason) from scontrol."""
-        lines = self.must("scontrol", "show", "node", node).split("\n")
-        fields = {key: value for line in lines for key, _, value in [line.strip().partition("=")]}
-        return fields["State"].split()[0], fields.get("Reason", "")
-
-    def start_job(self, node, script):
-        """Starts a job that has a node for itself; gives its id once it runs."""
-        return self.submit(script, "--exclusive", f"--nodelist={node}")
-
-    def submit(self, script, *options):
-        """Starts a job with these options of sbatch; gives its id once it runs."""
-        path = self.folder / "job.sh"
-        path.write_text(script)
-        job = self.must(
-            "sbatch",
-            "--parsable",
-            "--chdir=/tmp",
-            "--output=/dev/null",
-            *options,
-            str(path),
-        )
-        audits.wait_until(
-            lambda: self.say("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs"
-        )
-        return job
-
-    def start_controller(self):
-        """Starts slurmctld, which goes to the background by itself."""
-        self.must("slurmctld", "-f", str(self.folder / "slurm.conf"))
-
-    def stop_controller(self):
-        """Ends slurmctld; its state is saved."""
-        pid = (self.folder / "slurmctld.pid").read_text().strip()
-        self.must("kill", pid)
-        audits.wait_until(
-            lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended"
-        )
 
     def all_idle(self):
         """Waits until every node accepts jobs."""
@@ -175,7 +127,7 @@ def cluster_of(names, library, work, layers=(), returns=2):
     ):
         folder = bed.folder / "slurm"
         environment = {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")}
-        cluster = Cluster(bed, Fleet(bed, library, work, undo), environment, folder)
+        cluster = Cluster(bed, folder, environment, Fleet(bed, library, work, undo))
         _start(cluster, names, key, returns)
         cluster.all_idle()
         yield cluster

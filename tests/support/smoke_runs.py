@@ -21,6 +21,19 @@ OWNER = f"UNHANG_TESTS_OF={os.getpid()}"
 # Small messages and long limits for steps: these tests share the machine with others.
 SMALL = ("--max-size", "64K", "--sizes", "16K")
 PATIENT = ("--step-timeout", "60")
+# Rank 1 of two never enters the all_reduce.
+HANG = (
+    "--nproc",
+    2,
+    *SMALL,
+    "--step-timeout",
+    8,
+    "--phases",
+    "all_reduce",
+    "--drill",
+    "1:absent:all_reduce",
+    "--no-experiments",
+)
 
 
 def written_payload():

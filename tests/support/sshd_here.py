@@ -17,20 +17,9 @@ import subprocess
 import sys
 import tempfile
 
-from testbed.bed import make_key
+from testbed.bed import NAMESPACES, Namespaces, make_key
 from testbed.tree import ready_tree
 
-NAMESPACES = [
-    "unshare",
-    "--mount",
-    "--net",
-    "--pid",
-    "--ipc",
-    "--uts",
-    "--fork",
-    "--kill-child",
-    "--mount-proc",
-]
 # Ends with its input, and everything in its namespaces with it.
 KEEPER = r"""
 set -e
@@ -64,7 +53,7 @@ MUTE = (
 )
 
 
-class Sshds:
+class Sshds(Namespaces):
     """addresses: of the sshd processes, one each; port 22."""
 
     def __init__(self, cache, count, first="127.1.0.1"):
@@ -104,10 +93,10 @@ class Sshds:
         stack.callback(self._end, keeper)
         if keeper.stdout.readline() != b"ready\n":
             raise OSError("the namespaces of the sshd processes could not be made")
-        self.pid = int(
+        self.keeper_pid = int(
             pathlib.Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split()[0]
         )
-        self.root = pathlib.Path(f"/proc/{self.pid}/root{self.folder}/state/root")
+        self.root = pathlib.Path(f"/proc/{self.keeper_pid}/root{self.folder}/state/root")
         self.start(self.addresses)
 
     @staticmethod
@@ -152,33 +141,6 @@ class Sshds:
                 check=True,
             )
 
-    def inside(self, argv, folder="/"):
-        """argv that runs a command in the network of the sshd processes, with this machine's
-        files."""
-        entered = [
-            "nsenter",
-            "--target",
-            str(self.pid),
-            "--mount",
-            "--net",
-            "--pid",
-            "--ipc",
-            "--uts",
-        ]
-        return [*entered, "--", "env", f"--chdir={folder}", *argv]
-
-    def run(self, argv, timeout_s=60, **options):
-        """A finished command in that network, its output as text."""
-        options = {
-            "capture_output": True,
-            "text": True,
-            "stdin": subprocess.DEVNULL,
-            "check": False,
-            "errors": "replace",
-            **options,
-        }
-        return subprocess.run(self.inside(argv), timeout=timeout_s, **options)
-
     def swallow(self, network):
         """Packets to this network (10.9.0.0/24) are dropped without an answer."""
         commands = [
@@ -200,20 +162,6 @@ class Sshds:
         ) as process:
             process.stdout.readline()
             yield  # it ends with its input, which leaving this block closes
-
-    @property
-    def ssh_options(self):
-        """Options for ssh(1): the key and the known hosts of these sshd processes and nothing of
-        the user's."""
-        known = f"UserKnownHostsFile={self.folder}/known_hosts"
-        pairs = [
-            known,
-            "GlobalKnownHostsFile=/dev/null",
-            "StrictHostKeyChecking=yes",
-            f"IdentityFile={self.folder}/id_ed25519",
-            "IdentitiesOnly=yes",
-        ]
-        return ["-F", "none", *(word for pair in pairs for word in ("-o", pair))]
 
 
 def addresses(first, count):

@@ -17,6 +17,7 @@ import pytest
 from documented_command import as_typed
 from smoke_runs import (
     DEADLINE_S,
+    HANG,
     PATIENT,
     SMALL,
     command,
@@ -125,18 +126,7 @@ def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase,
 
 
 def test_a_rank_that_never_enters_is_named_with_stacks_recordings_and_where_each_stood():
-    done = smoke(
-        "--nproc",
-        3,
-        *SMALL,
-        "--step-timeout",
-        8,
-        "--phases",
-        "all_reduce",
-        "--drill",
-        "1:absent:all_reduce",
-        "--no-experiments",
-    )
+    done = smoke(*HANG, "--nproc", 3)
     [suspect] = done.suspects
     assert (suspect["rank"], suspect["phase"], done.code) == (1, "all_reduce", 1)
     assert "never entered collective" in suspect["why"]

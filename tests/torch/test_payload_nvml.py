@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fakes.nvml import build_fake_nvml, write_profile
-from smoke_runs import DEADLINE_S, PAYLOAD, SMALL, command, environment, load_payload, smoke
+from smoke_runs import DEADLINE_S, HANG, PAYLOAD, SMALL, command, environment, load_payload, smoke
 
 from unhang.core.verdict.streams import Stream, stories
 from unhang.smoke.transports import transport_rows
@@ -265,19 +265,7 @@ def test_a_hang_is_reported_with_what_the_kernel_said_and_what_moved_in_nic_and_
     (root / "dev").mkdir()
     (root / "dev" / "kmsg").write_text("4,811,11,-;NVRM: Xid (PCI:0000:99:00): 31, of last week\n")
     driver("0 field:138:3 0 3 1000", "1 field:163:5 0 3 1")
-    options = (
-        "--nproc",
-        2,
-        *SMALL,
-        "--step-timeout",
-        8,
-        "--phases",
-        "all_reduce",
-        "--drill",
-        "1:absent:all_reduce",
-        "--no-experiments",
-    )
-    process = started(*options, UNHANG_SMOKE_ROOT=str(root))
+    process = started(*HANG, UNHANG_SMOKE_ROOT=str(root))
     with process:
         counters_at(root, rx_errors=9, retries=160)
         with (root / "dev" / "kmsg").open("a") as log:
@@ -307,19 +295,7 @@ def test_a_hang_is_reported_with_what_the_kernel_said_and_what_moved_in_nic_and_
 
 
 def test_a_driver_that_hangs_while_ranks_do_is_reported_and_costs_no_other_evidence(driver):
-    options = (
-        "--nproc",
-        2,
-        *SMALL,
-        "--step-timeout",
-        8,
-        "--phases",
-        "all_reduce",
-        "--drill",
-        "1:absent:all_reduce",
-        "--no-experiments",
-    )
-    process = started(*options)
+    process = started(*HANG)
     with process:
         driver("stall nvmlDeviceGetNvLinkState *")
         output, _ = process.communicate(timeout=DEADLINE_S)

@@ -10,21 +10,9 @@ import sys
 import time
 
 import pytest
-from smoke_runs import DEADLINE_S, SMALL, load_payload, smoke
+from smoke_runs import DEADLINE_S, HANG, load_payload, smoke
 
 payload = load_payload()
-HANG = (
-    "--nproc",
-    2,
-    *SMALL,
-    "--step-timeout",
-    8,
-    "--phases",
-    "all_reduce",
-    "--drill",
-    "1:absent:all_reduce",
-    "--no-experiments",
-)
 
 
 @pytest.fixture

@@ -5,6 +5,11 @@
 TARGET: the folder of the file (default: dist). The folders of the checkout are copied to the
 places of a collection; tools/release/qualified_names.py changes the names in them.
 ansible-galaxy packs the result.
+
+The collection has the controller's code (tools/unhang) and uses it before an installed one: the
+roles' filters import 3 to 26 of its modules, and a Python package as a requirement would bring
+twelve packages and a second version in one process. The tree keeps short names, so that a checkout
+and an AWX project run their playbooks without a built collection.
 """
 
 from __future__ import annotations

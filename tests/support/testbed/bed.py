@@ -45,7 +45,53 @@ class TestbedError(Exception):
     __test__ = False
 
 
-class Testbed:
+class Namespaces:
+    """Namespaces with sshd processes, by the process that keeps them, `keeper_pid`; `folder` has
+    the key and the known hosts."""
+
+    def inside(self, argv, folder="/"):
+        """argv that runs a command in `folder`, in the network, mounts and processes of these
+        namespaces, so that it ends with them at the latest."""
+        entered = [
+            "nsenter",
+            "--target",
+            str(self.keeper_pid),
+            "--mount",
+            "--net",
+            "--pid",
+            "--ipc",
+            "--uts",
+        ]
+        return [*entered, "--", "env", f"--chdir={folder}", *argv]
+
+    def run(self, argv, timeout_s=60, **options):
+        """subprocess.run of a command inside, with its output as text."""
+        options = {
+            "capture_output": True,
+            "text": True,
+            "stdin": subprocess.DEVNULL,
+            "check": False,
+            "errors": "replace",
+            **options,
+        }
+        return subprocess.run(self.inside(argv), timeout=timeout_s, **options)
+
+    @property
+    def ssh_options(self):
+        """Options for ssh(1): the own key and known hosts and nothing of the user's. Host keys are
+        checked."""
+        known = f"UserKnownHostsFile={self.folder}/known_hosts"
+        pairs = [
+            known,
+            "GlobalKnownHostsFile=/dev/null",
+            "StrictHostKeyChecking=yes",
+            f"IdentityFile={self.folder}/id_ed25519",
+            "IdentitiesOnly=yes",
+        ]
+        return ["-F", "none", *(word for pair in pairs for word in ("-o", pair))]
+
+
+class Testbed(Namespaces):
     """A bridge with booted nodes on it.
 
     cache: folder for the shared tree and for records of running beds. names: one node each,
@@ -182,47 +228,6 @@ class Testbed:
             )
             self._early[(answer.get("node"), kind)] = answer
         return self._early.pop(slot)
-
-    def inside(self, argv, folder="/"):
-        """argv that runs a command among the nodes, in `folder`: in the bed's network, mounts and
-        processes, so that it ends with the bed at the latest."""
-        entered = [
-            "nsenter",
-            "--target",
-            str(self.keeper_pid),
-            "--mount",
-            "--net",
-            "--pid",
-            "--ipc",
-            "--uts",
-        ]
-        return [*entered, "--", "env", f"--chdir={folder}", *argv]
-
-    def run(self, argv, timeout_s=60, **options):
-        """subprocess.run of a command inside the bed, with its output as text."""
-        options = {
-            "capture_output": True,
-            "text": True,
-            "stdin": subprocess.DEVNULL,
-            "check": False,
-            "errors": "replace",
-            **options,
-        }
-        return subprocess.run(self.inside(argv), timeout=timeout_s, **options)
-
-    @property
-    def ssh_options(self):
-        """Options for ssh(1): the bed's own key and known hosts and nothing of the user's. Host
-        keys are checked."""
-        known = f"UserKnownHostsFile={self.folder}/known_hosts"
-        pairs = [
-            known,
-            "GlobalKnownHostsFile=/dev/null",
-            "StrictHostKeyChecking=yes",
-            f"IdentityFile={self.folder}/id_ed25519",
-            "IdentitiesOnly=yes",
-        ]
-        return ["-F", "none", *(word for pair in pairs for word in ("-o", pair))]
 
     def write_known_hosts(self):
         """known_hosts of all nodes, from the keys that were put into them."""

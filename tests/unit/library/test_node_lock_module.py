@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -90,6 +91,20 @@ def test_the_first_run_has_the_node_and_the_second_is_told_who(tmp_path):
     assert read_lock(str(tmp_path))["run"] == "first"
 
 
+@contextlib.contextmanager
+def locked_by_another(path):
+    """A process that has this file locked."""
+    code = (
+        "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX);"
+        " print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"locked\n"
+        yield process
+
+
 @pytest.mark.parametrize(
     ("database", "path"),
     [
@@ -100,16 +115,7 @@ def test_the_first_run_has_the_node_and_the_second_is_told_who(tmp_path):
 def test_no_reboot_is_announced_while_another_process_changes_packages(tmp_path, database, path):
     plant(tmp_path, {database: "", "/" + path: ""})
     number = lock(tmp_path, "first")["fencing"]
-    code = (
-        "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX);"
-        " print('locked', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as upgrade:
-        assert upgrade.stdout.readline() == b"locked\n"
+    with locked_by_another(tmp_path / path) as upgrade:
         refused = lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0)
         assert refused["failed"]
         assert f"by /{path} (pid {upgrade.pid}: " in refused["msg"]
@@ -125,16 +131,7 @@ def test_a_process_that_only_fetches_lists_keeps_no_node_from_its_reboot(tmp_pat
     path = "/var/lib/apt/lists/lock"
     plant(tmp_path, {"/var/lib/dpkg/status": "", path: ""})
     number = lock(tmp_path, "first")["fencing"]
-    code = (
-        "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX);"
-        " print('locked', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path) + path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as update:
-        assert update.stdout.readline() == b"locked\n"
+    with locked_by_another(str(tmp_path) + path):
         assert not lock(
             tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0
         ).get("failed")

@@ -2,7 +2,7 @@
 
 It runs as `python3 unhang_smoke.pyz`, from Python 3.8 on: the modules are the package
 `unhang_smoke` in it. A checkout and a wheel both have the modules, so nothing is built beforehand.
-Same modules, same bytes.
+Same modules, same bytes: they are stored without compression, so that no version of zlib matters.
 """
 
 from __future__ import annotations

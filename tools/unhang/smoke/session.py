@@ -3,8 +3,9 @@ the bad node.
 
 A generator, so that one plan serves every launcher: it yields a Round of groups to be started at
 the same time and is sent its RoundResult; it returns the result. `follow` drives it where nodes are
-reached from here; the playbook provides outcomes in a folder, and the session is replayed from its
-start.
+reached from here; the playbook has no process for the whole run, so it provides outcomes in a
+folder, and the session is replayed from its start. Judging may therefore depend on that folder
+alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
 """The trial of a kernel: the old kernel stays the default until the new one is confirmed, whatever
 happens in between. Each function returns the remaining steps, in an order in which the node can
-boot after a power cut at any of them."""
+boot after a power cut at any of them.
+
+A distribution's kernel package makes its kernel the default, so `prepared` comes before the
+packages: it makes the running kernel the default by the entry's own id. A newer kernel that
+somebody installs by hand therefore does not boot by itself afterwards. On confirmation the guard is
+removed before the default changes. systemd-boot's boot counting is not used: only newer
+kernel-install writes such names."""
 
 from __future__ import annotations
 

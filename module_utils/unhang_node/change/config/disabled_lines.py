@@ -2,7 +2,9 @@
 
 Only a line that consists of one assignment is changed; a setting in a longer command, in a list or
 in another kind of file becomes a ManualStep. A shell line becomes `: # …`, not a comment alone: it
-may be the only command under an `if`, which must not be left empty.
+may be the only command under an `if`, which must not be left empty. A line is not deleted, because
+nobody would see that there was one, and must not stay in force, because the audit has to pass after
+the role: NCCL_P2P_DISABLE=1 in /etc/environment overrides /etc/nccl.conf.
 """
 
 from __future__ import annotations

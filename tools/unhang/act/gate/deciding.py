@@ -3,7 +3,9 @@ Values in, values out.
 
 Only the verdict `fail` makes a node fail; `unknown`, `skip` and `waived` do not. But a node that
 could not be examined, or for which nothing could be proved, does not pass either: its outcome is
-`not proved`.
+`not proved`: a node that failed because a fact could not be read would send somebody after a fault
+that nobody has seen. To Ansible the three are ok, failed and unreachable, so that a program can
+open a ticket on the playbook's exit code 2 and try again on 4.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """Who repairs the findings of a host: roles, under which policy, or a person. Computed here alone:
-the plan and the causes of a run both use it."""
+the plan and the causes of a run both use it.
+
+A plan promises only what a role changes: without a version gpu_driver does not change the driver,
+and no role changes a library inside a Python environment. Otherwise healthy nodes would be drained
+for a note that no role resolves."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ policy names the same `peers`. A node whose GPUs no other has, or were not read,
 others; a head or login node, which has none, does not.
 Cells are joined if they share a group, have the same hardware and the same policy. Hardware and
 policy are those of most nodes of a cell, so that one node's fault or waiver takes nobody from his
-peers.
+peers. Without joining, groups for racks split a model's nodes, and six of them with two drivers
+were six healthy nodes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """What a command was asked to do: argparse's namespace is read once, where the command begins, into
-a frozen value of a subclass of Options, and everything behind it takes that value."""
+a frozen value of a subclass of Options, and everything behind it takes that value.
+
+A namespace has any attribute as Any, so that mypy sees no misspelt option and no None. What the
+command line hands to a command beside its options is a parameter of its run() (HANDED in cli.py).
+No parser is made from the struct: help texts, choices and groups would have to be annotations."""
 
 from __future__ import annotations
 

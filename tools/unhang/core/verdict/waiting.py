@@ -5,14 +5,16 @@ A rank that has launched number n of a group waits there for every member that h
 waited for and waits nowhere itself is a root, unless it stands in an operation that all entered; a
 group whose members that lack also wait somewhere else only follows. Of ranks that wait for each
 other in a ring the root is the one that left the order of the others; where no one did, there is no
-root, and more evidence (stacks) is needed.
+root, and more evidence (stacks) is needed. Of a ring the odd one is reported first: with a new
+peer, or where the fewest wait. A ring comes before a rank without evidence.
 Messages between two ranks are groups of two, one for each direction, numbered apart from
 collectives.
 
 What one member completed, every member has launched (but for operations with a root and messages).
 So a rank that has launched as much as the others completed and still stands in an older operation
 lags, if others wait: its GPU stands. One that has launched less brought its evidence at an earlier
-moment, and the group says nothing.
+moment, and the group says nothing. A rank whose GPU stands in its oldest operation waits for
+nobody: what it called later is queued.
 """
 
 from __future__ import annotations

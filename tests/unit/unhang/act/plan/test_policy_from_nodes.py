@@ -7,7 +7,7 @@ import copy
 import json
 
 import pytest
-from drafted_policies import policy_of
+from drafted_policies import changed, policy, policy_of, run_of
 from local_fleet import PROJECT
 
 from unhang.act.plan.policy_from_nodes import policy_from_nodes, render_policy
@@ -17,51 +17,6 @@ from unhang.core.schemas.policy import load_policy, policy_faults
 from unhang.smoke.commands.smoke_expectations import bandwidth_in
 
 H200 = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
-
-
-def run_of(folder, nodes):
-    """A run folder. nodes: {host: facts}."""
-    (folder / "nodes").mkdir(parents=True)
-    for host, facts in nodes.items():
-        status = "ok" if facts else "unreachable"
-        node = {
-            "schema": "unhang/node/1",
-            "host": host,
-            "groups": ["training"],
-            "policy": {},
-            "status": status,
-            "message": None,
-            "facts": facts,
-        }
-        (folder / "nodes" / f"{host}.json").write_text(json.dumps(node))
-    run = {
-        "schema": "unhang/run/1",
-        "id": folder.name,
-        "started": "2026-11-20T17:57:45Z",
-        "finished": "2026-11-20T17:58:00Z",
-        "inventory": [],
-        "limit": None,
-    }
-    controller = {"unhang": "0", "ansible_core": "0", "python": "3.11"}
-    (folder / "run.json").write_text(
-        json.dumps({**run, "hosts": list(nodes), "controller": controller, "policy_sources": []})
-    )
-    return folder
-
-
-def changed(facts, change):
-    """The facts with a change of their sections."""
-    facts = copy.deepcopy(facts)
-    change(facts["sections"])
-    return facts
-
-
-def policy(capsys, *arguments):
-    """(exit code, standard output, standard error) of `unhang policy`."""
-    capsys.readouterr()
-    code = main(["policy", *map(str, arguments)])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
 
 
 def test_what_a_recorded_machine_has_is_pinned_with_the_reason(tmp_path):

@@ -289,24 +289,7 @@ def test_nothing_that_a_node_says_becomes_markup(text):
     made["interconnect"]["pairs"][0]["read"] = text
     made[text[:50]] = {"probe": {"status": text}}
     findings = [
-        fleets.finding(
-            text[:60],
-            text,
-            "critical",
-            text,
-            text,
-            text,
-            where={"name": text},
-            evidence=[{"path": "interconnect." + text, "value": {text[:9]: [text]}}],
-            confidence=text,
-            remedy={"person": text},
-            workaround={"what": text, "cost": text},
-            sources=[
-                {"url": text, "says": text},
-                {"url": "javascript:alert(1)", "says": ""},
-                {"url": "https://" + text, "says": ""},
-            ],
-        ),
+        *fleets.findings_that_say(text),
         fleets.finding(
             text[:60],
             None,
@@ -319,26 +302,6 @@ def test_nothing_that_a_node_says_becomes_markup(text):
             group=text,
             remedy={"role": text, "policy": {text[:9]: {text[:9]: text}}},
             comparison={"majority": None, "counts": [{"value": text, "count": 1, "hosts": [text]}]},
-        ),
-        fleets.finding(
-            "r",
-            text,
-            "error",
-            text,
-            "",
-            "",
-            verdict="unknown",
-            missing=[{"path": text, "status": "error", "reason": text}],
-        ),
-        fleets.finding(
-            "r",
-            text,
-            "error",
-            text,
-            "",
-            "",
-            verdict="waived",
-            waiver={"reason": text, "by": text, "until": text},
         ),
     ]
     nodes = [fleets.node(text, [text], made), fleets.node("b" + text, [text], None, "failed", text)]

@@ -190,19 +190,7 @@ def test_a_host_whose_name_begins_with_a_dash_is_no_option_of_a_command(hosts, r
 
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
 def test_nothing_that_a_node_says_is_obeyed_by_the_terminal(text):
-    findings = [
-        fleets.finding(
-            text[:60],
-            text,
-            "critical",
-            text,
-            text,
-            text,
-            where={"uuid": text},
-            remedy={"person": text},
-            owner="vendor",
-        )
-    ]
+    findings = fleets.findings_that_say(text)
     shown = render_screen(fleets.document(findings, {"ok": 1}, id=text), 100)
     assert all(line.isprintable() for line in shown.split("\n"))
 

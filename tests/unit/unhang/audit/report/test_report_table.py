@@ -78,40 +78,7 @@ def test_no_line_is_wider_than_asked_and_no_word_is_lost(width):
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
 @pytest.mark.parametrize("colour", [False, True])
 def test_nothing_that_a_node_says_is_obeyed_by_the_terminal(text, colour):
-    findings = [
-        fleets.finding(
-            text[:60],
-            text,
-            "error",
-            text,
-            text,
-            text,
-            where={"name": text},
-            evidence=[{"path": text, "value": text}],
-            remedy={"person": text},
-            workaround={"what": text, "cost": text},
-        ),
-        fleets.finding(
-            "r",
-            text,
-            "error",
-            "t",
-            "e",
-            "f",
-            verdict="unknown",
-            missing=[{"path": text, "status": "error", "reason": text}],
-        ),
-        fleets.finding(
-            "r",
-            text,
-            "error",
-            text,
-            "e",
-            "f",
-            verdict="waived",
-            waiver={"reason": text, "by": text, "until": text},
-        ),
-    ]
+    findings = fleets.findings_that_say(text)
     shown = COLOUR.sub(
         "", render_table(fleets.document(findings, {"ok": 1, text[:80]: 1}, id=text), 100, colour)
     )
