@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
             host, given["step"], task_vars["groups"], given["max_failed"], limit_s
         )
         kind = conductor.kind(host) if order and order.step == TOGETHER else ""
-        as_before = bool(order) and conductor.is_as_before(host)
+        as_before = bool(order and conductor.standing().node(host).as_before)
         return {
             "go": order is not None,
             "order": asdict(order) if order else {},
@@ -74,19 +74,18 @@ class ActionModule(ActionBase):
         }
 
     def _answer(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
-        from unhang.act.rollout.for_ansible import order_of, step_result
+        from unhang.act.rollout.for_ansible import plain
         from unhang.act.rollout.state_machine import needs_boot_id
+        from unhang.act.rollout.steps import Order, StepResult
 
-        found = given["evidence"] or {}
-        if given["status"] == "ok" and needs_boot_id(given["order"]["step"], found):
-            found = {**found, **self._boot_id()}
-        status, evidence = conductor.record(
-            order_of(given["order"]), step_result(given["status"], found)
-        )
+        order, found = Order(**plain(given["order"])), plain(given["evidence"] or {})
+        if given["status"] == "ok" and needs_boot_id(order.step, found):
+            found |= self._boot_id()
+        status, evidence = conductor.record(order, StepResult(str(given["status"]), found))
         return {
             "status": status,
             "msg": (
-                f"{host}: {given['order']['step']}"
+                f"{host}: {order.step}"
                 f" {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"
             ),
         }

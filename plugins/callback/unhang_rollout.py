@@ -42,9 +42,16 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self.rollout: dict[str, Any] | None = None
 
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """Reads the rules, once, for all workers that judge."""
+        if _action(task) == "rollout_judge":
+            from unhang.audit.rules.compiled_catalogue import load_catalogue
+
+            load_catalogue()
+
     def v2_runner_on_ok(self, result: Any) -> None:
         """Remembers the rollout, and prints the result of each step."""
-        action, answer = getattr(result.task, "action", None), result.result
+        action, answer = _action(result.task), result.result
         if action == "rollout_begin":
             self.rollout = dict(answer["rollout"])
         if action in STEPS:
@@ -81,3 +88,8 @@ class CallbackModule(CallbackBase):
             entry(conductor_of(self.rollout))
         except (UserError, OSError) as problem:
             print(f"unhang: {problem}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it
+
+
+def _action(task: Any) -> str:
+    """The name without that of the collection, which its playbooks give."""
+    return str(getattr(task, "action", "")).rpartition(".")[2]

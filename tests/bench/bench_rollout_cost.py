@@ -90,7 +90,11 @@ def measure(fleet: Fleet, arms: tuple[str, ...]) -> dict[str, tuple[float, float
         fleet.undo.callback(fleet.shell, name, "rm -rf /var/lib/unhang")
     inventory, play = fleet.work / "hosts.json", fleet.work / "plain.yml"
     inventory.write_text(
-        audits.inventory_of(fleet.bed, {"training": list(NAMES)}, {"unhang_policy": POLICY})
+        audits.inventory_of(
+            fleet.bed,
+            {"training": list(NAMES)},
+            {"unhang_policy": POLICY, **driver_node.AS_MACHINE},
+        )
     )
     play.write_text(PLAIN)
     environment = {

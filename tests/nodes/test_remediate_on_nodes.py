@@ -236,7 +236,11 @@ def saved(fleet):
 def test_a_driver_is_proved_only_after_the_reboot_that_it_needs(fleet, tmp_path):
     driver_node.prepare(fleet, FIRST, tmp_path)
     policy = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}
-    roles = {"unhang_roles": ["gpu_driver", "fabric_manager", "package_hold"], "unhang_apply": True}
+    roles = {
+        "unhang_roles": ["gpu_driver", "fabric_manager", "package_hold"],
+        "unhang_apply": True,
+        **driver_node.AS_MACHINE,
+    }
     stopped = remediate(fleet, policy, hosts=[FIRST], **roles)
     assert stopped.code != 0
     assert (

@@ -356,7 +356,9 @@ def test_the_process_that_forks_the_workers_follows_the_journal_with_each_step(r
         "run": recorded.plan.run.id,
     }
     callback.v2_runner_on_ok(
-        SimpleNamespace(task=SimpleNamespace(action="rollout_begin"), result={"rollout": rollout})
+        SimpleNamespace(
+            task=SimpleNamespace(action="unhang.ops.rollout_begin"), result={"rollout": rollout}
+        )
     )
     journal, written = conductor_of(rollout).followed.journal, run_folder / "journal.jsonl"
     assert journal.read_bytes == written.stat().st_size

@@ -15,7 +15,7 @@ from unhang.act.plan.plan_document import (
     Wave,
     write_plan,
 )
-from unhang.act.rollout.conductor import Conductor, begin
+from unhang.act.rollout.conductor import Conductor, Followed, begin
 from unhang.act.rollout.steps import STEPS, StepResult
 
 HOSTS = ("a", "b", "c")
@@ -79,7 +79,7 @@ class Recorded(Conductor):
     """A controller whose nodes return the given results."""
 
     def __init__(self, folder, plan):
-        super().__init__(folder, plan, 0)
+        super().__init__(folder, Followed(folder, plan), 0)
 
     def begin(self):
         """Becomes the current controller."""

@@ -140,9 +140,9 @@ def test_nothing_is_changed_or_booted_before_the_drain_and_the_jobs_were_read_ag
         for task in flat(yaml.safe_load((ROLLOUT / f"{step}.yml").read_text()))
         if not task.keys() & {"ansible.builtin.set_fact", "block"}
     ]
-    checked = [task.get("ansible.builtin.include_tasks") for task in acts].index("still_free.yml")
+    checked = [task.get("ansible.builtin.import_tasks") for task in acts].index("still_free.yml")
     before = {"reboot": ["ours.yml"], "apply": ["ours.yml"], "roll_back": []}
-    assert [task["ansible.builtin.include_tasks"] for task in acts[:checked]] == before[step]
+    assert [task["ansible.builtin.import_tasks"] for task in acts[:checked]] == before[step]
 
 
 def flat(tasks):

@@ -49,7 +49,6 @@ RENAMED = {
 SHORT_NAMES = {"admit": "preprovision"}
 # Commands that only playbooks call; no help lists them.
 HIDDEN = {
-    "rollout-step": "what playbooks/remediate.yml asks the controller",
     "gate-step": "what playbooks/preprovision.yml asks the controller",
 }
 WINGS = {
@@ -71,7 +70,6 @@ WINGS = {
         "policy",
         "preprovision",
         "remediate",
-        "rollout-step",
     ),
     "smoke": ("smoke",),
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +74,10 @@ class Conductor:
     folder of the current audit. ends_because: why the rollout ends here, "" if it goes on."""
 
     folder: Path
-    plan: Plan
+    followed: Followed
     epoch: int
     read: Path | None = None
-    followed: Followed = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
     ends_because: str = ""
-
-    def __post_init__(self) -> None:
-        if self.followed is None:
-            object.__setattr__(self, "followed", Followed(self.folder, self.plan))
 
     def begin_wave(
         self,
@@ -299,6 +294,11 @@ class Conductor:
         """The host's entry of the plan, for the state machine. Raises UserError."""
         return self._target_of(self._entry(host))
 
+    @property
+    def plan(self) -> Plan:
+        """As it was when this process, or the one that forked it, has read it."""
+        return self.followed.plan
+
     def standing(self) -> RolloutState:
         """The states of the nodes, by the journal. Raises UserError, OSError."""
         return self.followed.standing()
@@ -359,11 +359,6 @@ class Conductor:
         a node that was not read is a kind of its own."""
         sections = sections_of(self.read, host)
         return kind_of_plain(sections) if sections else host
-
-    def is_as_before(self, host: str) -> bool:
-        """Whether an audit after the rollback, by this controller or an earlier one, found the node
-        as it was before the change."""
-        return bool(self.standing().node(host).as_before)
 
     def _running(self, host: str) -> dict[str, str]:
         return _running_in(self.read, host)

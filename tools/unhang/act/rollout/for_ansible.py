@@ -9,7 +9,6 @@ from typing import Any
 
 from unhang.act.plan.plan_document import FILE, Plan, read_plan
 from unhang.act.rollout.conductor import Conductor, Followed
-from unhang.act.rollout.steps import Order, StepResult
 
 
 def conductor_of(rollout: Mapping[str, Any]) -> Conductor:
@@ -19,13 +18,11 @@ def conductor_of(rollout: Mapping[str, Any]) -> Conductor:
     Raises UserError, OSError.
     """
     folder, read = Path(str(rollout["folder"])), str(rollout.get("read") or "")
-    followed = _followed(folder, identity_of(folder / FILE))
     return Conductor(
         folder,
-        plan_of(folder),
+        _followed(folder, identity_of(folder / FILE)),
         int(rollout["epoch"]),
         Path(read) if read else None,
-        followed,
         str(rollout.get("ending") or ""),
     )
 
@@ -58,30 +55,12 @@ def _followed(folder: Path, identity: tuple[int, ...]) -> Followed:
     return Followed(folder, plan_of(folder))
 
 
-def order_of(document: Mapping[str, Any]) -> Order:
-    """An order that went through Ansible's variables."""
-    boot = document.get("boot_id")
-    host, step, reboots, why = (
-        str(document["host"]),
-        str(document["step"]),
-        int(document["reboots_left"]),
-        str(document["why"]),
-    )
-    again = document["again"] is True
-    boot_id = str(boot) if boot else None
-    return Order(host, step, int(document["token"]), boot_id, reboots, why, again)
-
-
-def step_result(status: str, evidence: Mapping[str, Any]) -> StepResult:
-    """An answer without Ansible's own types of text."""
-    return StepResult(str(status), _plain(evidence))
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What went through Ansible's variables, without Ansible's own types of text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, bool) or value is None:
         return value
     return (

@@ -12,9 +12,9 @@ from unhang.act.rollout.baseline import Baseline
 from unhang.act.rollout.conductor import Conductor, sections_of
 from unhang.act.rollout.floor import Service
 from unhang.act.rollout.hardware import losses, read_hardware
+from unhang.act.rollout.kept import proof_of
 from unhang.act.rollout.node_state import IN_SERVICE
 from unhang.act.rollout.proof import Asked, prove
-from unhang.act.rollout.rollout import proof_of
 from unhang.act.rollout.soak import Soaking, fallen, soak_that_is_over
 from unhang.act.rollout.steps import DONE, FAILED, KEPT, LOST, SOAK, Entry
 from unhang.core.nodeset import fold_hosts, shortened

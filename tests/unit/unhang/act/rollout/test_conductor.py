@@ -13,7 +13,7 @@ from rollout_plans import GROUPS, HOSTS, Recorded, planned
 
 from unhang.act.plan.plan_document import read_plan, write_plan
 from unhang.act.rollout import journal
-from unhang.act.rollout.conductor import Conductor, begin
+from unhang.act.rollout.conductor import Conductor, Followed, begin
 from unhang.act.rollout.failure_limit import wave_line
 from unhang.act.rollout.floor import Service
 from unhang.act.rollout.journal import Superseded, read_journal
@@ -36,7 +36,8 @@ def at_work(_holder):
 @pytest.fixture
 def conductor(tmp_path):
     plan = planned(tmp_path)
-    return Conductor(tmp_path, plan, begin(tmp_path, HOSTS, WHO, over, "")["epoch"])
+    epoch = begin(tmp_path, HOSTS, WHO, over, "")["epoch"]
+    return Conductor(tmp_path, Followed(tmp_path, plan), epoch)
 
 
 def test_a_plan_is_waves_limits_and_targets(tmp_path):
@@ -77,11 +78,11 @@ def test_the_next_controller_knows_that_a_node_is_as_it_was_before(tmp_path):
     first = Recorded(tmp_path, planned(tmp_path))
     first.begin()
     first.through("a", until="audit_back", failing="audit")
-    assert not first.is_as_before("a")
+    assert not first.standing().node("a").as_before
     first.through("a", until="keep")
     second = Recorded(tmp_path, first.plan)
     second.begin()
-    assert second.is_as_before("a")
+    assert second.standing().node("a").as_before
 
 
 def test_a_step_is_in_the_journal_before_it_is_done_and_after(conductor):
@@ -188,7 +189,7 @@ def test_the_floor_is_one_of_the_nodes_that_were_audited(conductor):
 
 def test_what_the_floor_leaves_is_written_down_and_admits(conductor):
     plan = replace(conductor.plan, limits=structs.replace(conductor.plan.limits, floor=2))
-    floored = replace(conductor, plan=plan)
+    floored = replace(conductor, followed=Followed(conductor.folder, plan))
     assert floored.keep_floor(Service(frozenset("ab"), {"c": "alice (bad DIMM)"})).endswith(
         "out of service by others: c (alice (bad DIMM))"
     )
@@ -319,5 +320,5 @@ def test_a_plan_of_last_year_is_applied_while_the_node_is_in_the_boot_and_config
         json.dumps({**answered, "facts": {"sections": sections}})
     )
     epoch = begin(tmp_path, HOSTS, WHO, over, "")["epoch"]
-    later = Conductor(tmp_path, read_plan(tmp_path), epoch, tmp_path)
+    later = Conductor(tmp_path, Followed(tmp_path, read_plan(tmp_path)), epoch, tmp_path)
     assert later.ask("a", "lock", GROUPS, "0") == Order("a", "lock", boot_id="a-boot")

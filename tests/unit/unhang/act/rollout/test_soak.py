@@ -12,8 +12,8 @@ from rollout_plans import GROUPS, Recorded, planned
 from unhang.act.rollout.baseline import baseline_of, to_document
 from unhang.act.rollout.floor import Service
 from unhang.act.rollout.journal import append, read_journal
+from unhang.act.rollout.kept import PROOFS
 from unhang.act.rollout.look_back import due, left_drained, look_back, note_service
-from unhang.act.rollout.rollout import PROOFS
 from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.soak import parse_soak, seconds_left, soaking_before
 from unhang.act.rollout.status import exit_code, status_of
