@@ -4,7 +4,7 @@ GPUs.
     python3 tests/bench/gpu_bench.py --out FOLDER [--python PATH] [--nproc N] [--nccl-tests FOLDER |
     --nccl-tests-source FOLDER] [--only NAME,...]
 
-Needs torch and GPUs, and of this project's packages PyYAML and jsonschema-rs. Writes FOLDER/gpu.md
+Needs torch and GPUs, and of this project's packages PyYAML. Writes FOLDER/gpu.md
 (tables for docs/benchmarks.md) and FOLDER/gpu.json (the same as data, with node facts, smoke
 results and evidence, so that it can become a fixture) after each step. The most telling steps come
 first; one that would not end within the budget is passed over, and the table says so. The exit code

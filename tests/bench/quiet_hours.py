@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 PROJECT = Path(__file__).resolve().parents[2]
-# beside these what the caller has of PyYAML and jsonschema-rs
+# beside these what the caller has of PyYAML
 FOLDERS = [str(PROJECT / "module_utils"), str(PROJECT / "tools")]
 sys.path[:0] = [*FOLDERS, str(PROJECT / "tests" / "bench")]
 

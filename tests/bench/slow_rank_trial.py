@@ -219,7 +219,7 @@ def trial(scene: str, sync: str, port: int, folder: Path) -> dict[str, object]:
 
 def inspected(scene: str, sync: str, port: int, folder: Path) -> dict[str, object]:
     """What `unhang inspect --slow` says of one scene."""
-    # beside these what the caller has of PyYAML and jsonschema-rs
+    # beside these what the caller has of PyYAML
     folders = [str(PROJECT / "tools"), str(PROJECT / "module_utils"), os.environ.get("PYTHONPATH")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
     with running(scene, sync, port, folder) as children:

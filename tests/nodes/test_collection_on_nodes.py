@@ -9,7 +9,7 @@ import audits
 import installed_collection
 import yaml
 from driver_node import NEW, OLD, prepare
-from installed_collection import POLICY_CHECK, blocks_of
+from installed_collection import blocks_of
 from role_plays import state_of
 
 NODE = "gpu001"
@@ -23,7 +23,7 @@ def changeable(fleet):
 def test_the_example_of_gpu_driver_is_previewed_on_a_node(fleet, tmp_path):
     prepare(fleet, NODE, tmp_path)
     archive = installed_collection.build(tmp_path / "archive")
-    site = installed_collection.install(archive, tmp_path, POLICY_CHECK)
+    site = installed_collection.install(archive, tmp_path)
     shown = blocks_of("gpu_driver")
     policy = yaml.safe_load(shown["group_vars/training.yml"])["unhang_policy"]
     policy["driver"]["version"] = NEW  # the page names a release that this repository has not

@@ -13,7 +13,7 @@ import yaml
 from documented_command import as_typed
 from fakes.ansible_module import tree
 from fakes.node_tree import dpkg_status, nccl_library, plant
-from installed_collection import AUDIT, POLICY_CHECK, PROJECT, blocks_of
+from installed_collection import AUDIT, PROJECT, blocks_of
 
 ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir())
 FRAMES = {"drain", "node_change", "undo"}  # parts of other playbooks, which show tasks or nothing
@@ -75,8 +75,7 @@ def archive(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(archive, tmp_path_factory):
-    """With the packages that the policy's check needs."""
-    return installed_collection.install(archive, tmp_path_factory.mktemp("site"), POLICY_CHECK)
+    return installed_collection.install(archive, tmp_path_factory.mktemp("site"))
 
 
 def example(site, role, group="training"):

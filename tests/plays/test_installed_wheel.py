@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import tarfile
+from importlib import metadata
 
 import pytest
 from documented_command import as_typed
 from installed_collection import build as build_collection
+from installed_collection import required
 from installed_wheel import PROJECT, build, contents, finished, install
 from local_fleet import Fleet, envelope
 from packaging.markers import Marker
@@ -79,6 +81,16 @@ def test_the_wheel_holds_no_file_of_tests_of_the_demo_or_of_builds(wheel):
         "unhang/smoke/payload/__main__.py",
         "unhang/home/playbooks/tasks/rollout_begin.yml",
     } <= set(names)
+
+
+def test_what_pip_installs_to_look_at_jobs_is_small(wheel):
+    """In bytes, without what Python compiles."""
+    packed = contents(wheel)
+    about = packed[f"unhang-{__version__}.dist-info/METADATA"].decode()
+    packages = required(re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra)", about, re.M))
+    files = [file for name in packages for file in metadata.files(name)]
+    others = sum(file.size or 0 for file in files if file.suffix != ".pyc")
+    assert sum(map(len, packed.values())) + others < 29_000_000, packages
 
 
 HANGS = """

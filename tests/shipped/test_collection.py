@@ -54,22 +54,6 @@ def test_the_example_of_host_tuning_works_with_ansible_core_alone_and_its_defaul
     assert not (site.folder / "runs").exists()
 
 
-def test_a_role_that_needs_a_package_says_which_and_how_to_install_it(site):
-    site.inventory()
-    site.write(
-        "policy.yml",
-        "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.debug:\n"
-        "        msg: \"{{ {'sections': {}} | unhang.ops.unhang_kernel_plan({'kernel': {}}, 'a') }}\"\n",
-    )
-    done = site("playbook", "policy.yml", "-i", "hosts.yml")
-    assert done.returncode == 2
-    said = done.stdout + done.stderr
-    assert (
-        f"is not installed for {site.python}; next: {site.python} -P -m pip install jsonschema-rs"
-        in said
-    ), said
-
-
 def test_every_name_of_the_tree_that_the_collection_qualifies_is_qualified(site):
     """No short name of a module, a role or a filter is left in the tasks, and no import of
     ansible.module_utils.unhang_node in a module."""

@@ -20,7 +20,6 @@ TEXTS = {
     "tag letters": "ok\U000e0041\U000e0042",
     "zalgo": "e" + "\u0301" * 500,
     "jinja": "{{ 7 * 7 }}{% raw %}{# x #}",
-    "rich markup": "[bold red]x[/bold red] [link=https://example.org]here[/link] :skull:",
     "node set": "gpu[1-999999999],@all,~x",
     "path": "../../etc/passwd",
     "very long": "A" * 300_000,

@@ -15,7 +15,7 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[2]
 BUILDER = PROJECT / "tools" / "release" / "collection.py"
 DEADLINE_S = 600
-POLICY_CHECK, AUDIT = ("jsonschema_rs",), ("jsonschema_rs", "msgspec", "rich", "ClusterShell")
+AUDIT = ("msgspec", "ClusterShell")
 
 
 @dataclass(frozen=True)

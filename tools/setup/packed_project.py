@@ -17,6 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 HOME = "unhang/home"  # unhang.core.project.INSTALLED is the path after installation
 DEMO, ARCHIVE = "inventory/demo", "demo.tar.gz"  # the recorded fleet, whose links no wheel can hold
+IMPORTED = "tools/setup/unhang.pth"  # names the folder of unhang_node, for Python's site
 # The tests stay out; tools/collector builds the program for nodes with an old Python.
 PARTS = (
     "ansible.cfg",
@@ -49,6 +50,7 @@ class PackedProject(BuildHookInterface):
             build_data["force_include"][str(archive)] = f"build/{ARCHIVE}"
             return
         build_data["force_include"][str(archive)] = f"{HOME}/{ARCHIVE}"
+        build_data["force_include"][str(root / IMPORTED)] = Path(IMPORTED).name
         playbooks = [path for pattern in PLAYBOOKS for path in (root / "playbooks").glob(pattern)]
         paths = [*(root / part for part in PARTS), *playbooks]
         build_data["force_include"].update(

@@ -1,48 +1,37 @@
-"""Text that rich has laid out: the caller says how wide the terminal is and whether it shows colour
-and more than ASCII."""
+"""Styled lines for a terminal: the caller says how wide it is and whether it shows colour and more
+than ASCII."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
-
-from rich.console import Console, RenderableType
+from collections.abc import Iterable
 
 from unhang.core.text import ascii_only
 
 STYLES = {
-    "critical": "bold white on red",
+    "critical": "bold white on_red",
     "error": "bold red",
     "warning": "bold yellow",
     "info": "bold blue",
     "unknown": "bold magenta",
     "waived": "bold cyan",
 }
+Line = tuple[tuple[str, str], ...]  # (text, style) of its parts
+# The parameters of ECMA-48's SGR, which every terminal with colours knows.
+_SGR = {"bold": 1, "dim": 2, "on_red": 41} | {
+    color: 31 + place
+    for place, color in enumerate(("red", "green", "yellow", "blue", "magenta", "cyan", "white"))
+}
 
 
-def printed(parts: Sequence[RenderableType], width: int, color: bool, plain: bool) -> str:
-    """Text formatted by rich, without blanks at the ends of lines."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        legacy_windows=False,
-        force_interactive=False,
+def printed(lines: Iterable[Line], color: bool, plain: bool) -> str:
+    """The lines as text, without blanks at their ends."""
+    text = "".join(
+        "".join(_colored(*part) if color else part[0] for part in line).rstrip() + "\n"
+        for line in lines
     )
-    for part in parts:
-        # A Text that must not be wrapped (a command) is printed on one line, because print()
-        # ignores the Text's own setting.
-        console.print(
-            part,
-            crop=False,
-            no_wrap=getattr(part, "no_wrap", None),
-            overflow=getattr(part, "overflow", None),
-        )
-    text = "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
     return ascii_only(text) if plain else text
+
+
+def _colored(text: str, style: str) -> str:
+    codes = ";".join(str(_SGR[word]) for word in style.split())
+    return f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text

@@ -103,6 +103,13 @@ def tally(findings: Mapping[str, Any]) -> Tally:
     )
 
 
+def severity_counts(counts: Mapping[str, int]) -> str:
+    """3 critical, 1,200 error: without what there is none of."""
+    return ", ".join(
+        f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts.get(severity)
+    )
+
+
 def headline(totals: Tally) -> str:
     """The run in one sentence."""
     nodes = counted(totals.nodes, "node")

@@ -8,10 +8,9 @@ each of which has its line. Text in, text out, like the table.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from rich.text import Text
 
 from unhang.audit.report import phrases
 from unhang.audit.report.best_action import LEAST, best_action
@@ -24,11 +23,11 @@ from unhang.audit.report.screen_blocks import (
     fitted,
     wrapped,
 )
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.actions import Setting, option
 from unhang.core.run.findings import NOT_A_GPU_NODE, hosts_of
+from unhang.core.table import Line as Parts
 from unhang.core.table import printed
 from unhang.core.terminal import PIPED_WIDTH
 from unhang.core.text import counted, visible
@@ -73,7 +72,7 @@ def render_screen(
     if omitted:  # two lines say how many
         shown, omitted = fitted(causes, room - 2, width, setting_of)
     lines = [*head, *shown, *_rest(omitted, width), *foot]
-    return printed([_styled(line) for line in lines], width, color, plain)
+    return printed(map(_styled, lines), color, plain)
 
 
 def _with_reasons(findings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -218,17 +217,13 @@ def _pasted(label: str, typed: str, style: str, width: int) -> list[Line]:
 def _rest(omitted: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
     if not omitted:
         return []
-    counts = {
-        severity: sum(cause["severity"] == severity for cause in omitted) for severity in SEVERITIES
-    }
-    described = ", ".join(f"{count:,} {severity}" for severity, count in counts.items() if count)
+    described = phrases.severity_counts(Counter(cause["severity"] for cause in omitted))
     return [
         ("", line, "bold")
         for line in wrapped(f"and {counted(len(omitted), 'more cause')}: {described}", width)
     ]
 
 
-def _styled(line: Line) -> Text:
+def _styled(line: Line) -> Parts:
     label, text, style = line
-    parts = [(f"{label:<{LABEL}}", style), (text, "")] if label else [(text, style)]
-    return Text.assemble(*parts, no_wrap=True, overflow="ignore")
+    return ((f"{label:<{LABEL}}", style), (text, "")) if label else ((text, style),)

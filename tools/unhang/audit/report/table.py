@@ -7,23 +7,20 @@ than ASCII.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-from rich.console import RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from unhang.audit.report import phrases
 from unhang.audit.report.folding import Fold, Unread, fold_findings, fold_unread
 from unhang.audit.report.pasting import commands_by_rule, commands_of
+from unhang.audit.report.screen_blocks import LABEL
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import broken, fold_hosts, shortened
 from unhang.core.run.actions import Setting, waive_command
-from unhang.core.run.findings import SEVERITIES
-from unhang.core.table import STYLES, printed
+from unhang.core.table import STYLES, Line, printed
 from unhang.core.terminal import PIPED_WIDTH
 from unhang.core.text import counted, listed, visible
 
@@ -31,6 +28,7 @@ WIDE = 150  # from this width on evidence and action are beside expected and fou
 LONGEST_BESIDE = 40  # columns; a longer set of nodes gets a line of its own
 SHORT_ENOUGH = 5  # this number of findings fits on a screen without a summary
 MOST_IN_SHORT = 16
+WIDEST_IN_SHORT = 28  # columns of the nodes there
 SHORT_STYLES = {**STYLES, "critical": "bold red"}  # without the background of a label
 
 
@@ -59,53 +57,78 @@ def render_table(
     for finding in findings.get("findings") or []:
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
-    parts: list[RenderableType] = [
-        *(Text(line, style="dim") for line in [phrases.judged_by(findings)] if line),
-        Text(""),
-    ]
+    parts = [*_folded(phrases.judged_by(findings), width, "dim"), ()]
     by_rule = commands_by_rule(findings)
     longest = 10**9 if full else 3 * width
     for fold in failed:
         parts += [
-            _finding(fold, width, longest),
+            *_finding(fold, width, longest),
             *_pasted(commands_of(fold, by_rule, setting_of), width),
             *_waivable(fold, run, by_rule, setting_of, width),
-            Text(""),
+            (),
         ]
-    parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
-    parts += _in_short(failed) + [
-        Text(line, style="bold red") for line in phrases.left_out(findings)
-    ]
-    parts += _totals(findings, f"{program} report {run}" if run else "")
-    return printed(parts, width, color, plain)
+    parts += _unknown(fold_unread(by_verdict["unknown"]), width, longest)
+    parts += _waived(waived, width, longest) + _in_short(failed, width)
+    for line in phrases.left_out(findings):
+        parts += _folded(line, width, "bold red")
+    parts += _totals(findings, f"{program} report {run}" if run else "", width)
+    return printed(parts, color, plain)
 
 
-def _grid(rows: list[tuple[str, str, str]]) -> Table:
-    """Label and text in two columns; (label, text, style)."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True, min_width=8)
-    grid.add_column(overflow="fold")
+def _folded(
+    text: str, width: int, style: str = "", label: tuple[str, str] = ("", ""), below: str = ""
+) -> list[Line]:
+    """The text in lines of this width: the first begins with the label, the others with `below`."""
+    name = label[0]
+    first, *rest = textwrap.wrap(
+        text,
+        width,
+        initial_indent=" " * len(name),
+        subsequent_indent=below,
+        break_on_hyphens=False,
+    ) or [name]
+    return [(label, (first[len(name) :], style)), *(((one, style),) for one in rest)]
+
+
+def _grid(rows: Sequence[tuple[str, str, str]], width: int) -> list[Line]:
+    """(label, text, style) in two columns; a label is not written below itself."""
+    wide = max(8, *(len(label) for label, _, _ in rows)) + 2
+    lines: list[Line] = []
     above = ""
     for label, text, style in rows:
-        grid.add_row(Text("" if label == above else label), Text(text, style=style))
+        shown = "" if label == above else label
+        lines += _folded(text, width, style, (f"{shown:<{wide}}", "dim"), " " * wide)
         above = label
-    return grid
+    return lines
 
 
-def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
+def _beside(left: Iterable[Line], right: Iterable[Line], wide: int) -> list[Line]:
+    """Two columns, of which the first has this width."""
+    return [
+        (*one, (" " * (wide - sum(len(text) for text, _ in one)), ""), *other)
+        for one, other in itertools.zip_longest(left, right, fillvalue=())
+    ]
+
+
+def _titled(label: str, title: str, width: int) -> list[Line]:
+    style = STYLES.get(label, "bold")
+    return _folded(f" {title}", width, "bold", (f" {label.upper()} ", style))
+
+
+def _indented(rows: Sequence[tuple[str, str, str]], width: int) -> list[Line]:
+    return _beside((), _grid(rows, width - 2), 2)
+
+
+def _finding(fold: Fold, width: int, longest: int) -> list[Line]:
     finding = fold.example
     severity = str(finding.get("severity") or "info")
-    title = Text.assemble(
-        (f" {severity.upper()} ", STYLES.get(severity, "bold")),
-        " ",
-        (visible(finding.get("title") or "?"), "bold"),
-    )
-    marks = phrases.situations(finding)
+    title = _titled(severity, visible(finding.get("title") or "?"), width)
     places = phrases.places(fold, longest=longest)
     what = [("where", broken(line, width - 16), "bold") for line in places]
+    alike = f" (and {fold.size - 1:,} more alike)" if fold.others else ""
     what += [
         ("expected", visible(finding.get("expected") or "-"), ""),
-        ("found", _found_text(fold), ""),
+        ("found", visible(finding.get("found") or "-") + alike, ""),
     ]
     what += [("nodes", line, "") for line in phrases.comparison(finding)]
     why = [
@@ -125,18 +148,13 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
             "dim",
         )
     ]
-    why += [("", mark, "dim") for mark in marks]
+    why += [("", mark, "dim") for mark in phrases.situations(finding)]
     if width < WIDE or max(map(len, places)) > LONGEST_BESIDE:
-        body: Table = _grid(what + why)
-    else:
-        body = Table.grid(padding=(0, 3, 0, 0), expand=True)
-        body.add_column(ratio=1)
-        body.add_column(ratio=1)
-        body.add_row(_grid(what), _grid(why))
-    block = Table.grid()
-    block.add_row(title)
-    block.add_row(Padding(body, (0, 0, 0, 2)))
-    return block
+        return title + _indented(what + why, width)
+    half = width // 2
+    left = _indented(what, half - 3)
+    widest = max(sum(len(text) for text, _ in line) for line in left)
+    return title + _beside(left, _grid(why, width - widest - 3), widest + 3)
 
 
 def _waivable(
@@ -145,7 +163,7 @@ def _waivable(
     by_rule: Mapping[str, Sequence[Mapping[str, Any]]],
     setting_of: Callable[[Mapping[str, Any]], Setting],
     width: int,
-) -> list[RenderableType]:
+) -> list[Line]:
     """The command that accepts the finding, where a command finds the run."""
     rule = str(fold.example["rule"])
     causes = by_rule.get(rule, ())
@@ -154,104 +172,74 @@ def _waivable(
     return _pasted([waive_command(rule, fold.hosts, run, setting_of(causes[0]))], width, "waive")
 
 
-def _pasted(commands: Sequence[str], width: int, label: str = "run") -> list[RenderableType]:
+def _pasted(commands: Sequence[str], width: int, label: str = "run") -> list[Line]:
     """The commands under a finding; their lines are not wrapped, because a broken word would be
     another word."""
     return [
-        Text.assemble(
-            (f"  {'' if place else label:<10}", "dim"), line, no_wrap=True, overflow="ignore"
-        )
+        ((f"  {'' if place else label:<10}", "dim"), (line, ""))
         for one in commands
         for place, line in enumerate(command_lines(visible(one, 4_000_000), width - 12))
     ]
 
 
-def _found_text(fold: Fold) -> str:
-    found = visible(fold.example.get("found") or "-")
-    return f"{found} (and {fold.size - 1:,} more alike)" if fold.others else found
-
-
-def _unknown(unread: list[Unread], longest: int) -> list[RenderableType]:
-    if not unread:
-        return []
-    title = (
-        f"{counted(sum(len(gap.paths) for gap in unread), 'fact')} could not be read, so these"
-        " rules cannot say"
-    )
-    rows: list[RenderableType] = [
-        Text.assemble((" UNKNOWN ", STYLES["unknown"]), " ", (title, "bold"))
-    ]
+def _unknown(unread: list[Unread], width: int, longest: int) -> list[Line]:
+    facts = counted(sum(len(gap.paths) for gap in unread), "fact")
+    title = f"{facts} could not be read, so these rules cannot say"
+    lines = _titled("unknown", title, width) if unread else []
     for gap in unread:
-        rules = listed([visible(rule, 120) for rule in gap.rules], 4)
-        lines = [
+        rows = [
             ("fact" if len(gap.paths) == 1 else "facts", visible(gap.path, 400), "bold"),
             ("because", visible(gap.reason, 300), ""),
+            ("where", phrases.hosts(gap.hosts, longest), ""),
+            ("rules", listed([visible(rule, 120) for rule in gap.rules], 4), "dim"),
         ]
-        lines += [("where", phrases.hosts(gap.hosts, longest), ""), ("rules", rules, "dim")]
-        rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
-    return rows
+        lines += [*_indented(rows, width), ()]
+    return lines
 
 
-def _waived(folds: list[Fold], longest: int) -> list[RenderableType]:
-    if not folds:
-        return []
-    rows: list[RenderableType] = [
-        Text.assemble((" WAIVED ", STYLES["waived"]), " ", ("found, and accepted for now", "bold"))
-    ]
+def _waived(folds: list[Fold], width: int, longest: int) -> list[Line]:
+    lines = _titled("waived", "found, and accepted for now", width) if folds else []
     for fold in folds:
-        lines = [("what", visible(fold.example.get("title") or "?"), "")] + [
-            ("where", line, "") for line in phrases.places(fold, longest=longest)
-        ]
-        lines += [
+        rows = [
+            ("what", visible(fold.example.get("title") or "?"), ""),
+            *(("where", line, "") for line in phrases.places(fold, longest=longest)),
             ("reason", phrases.waiver(fold.example), ""),
             ("rule", visible(fold.example.get("rule") or "?", 120), "dim"),
         ]
-        rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
-    return rows
+        lines += [*_indented(rows, width), ()]
+    return lines
 
 
-def _in_short(folds: list[Fold]) -> list[RenderableType]:
+def _in_short(folds: list[Fold], width: int) -> list[Line]:
     """The severe findings once more, a line each, because a person sees the end of a long output
     first."""
     grave = [fold for fold in folds if fold.example.get("severity") in ("critical", "error")]
     if len(folds) <= SHORT_ENOUGH or not grave:
         return []
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold", max_width=28)
-    grid.add_column(overflow="fold")
-    for fold in grave[:MOST_IN_SHORT]:
+    nodes = [
+        shortened(fold_hosts(fold.hosts), 40) or phrases.places(fold)[0]
+        for fold in grave[:MOST_IN_SHORT]
+    ]
+    wide = LABEL + min(max(map(len, nodes)), WIDEST_IN_SHORT, (width - LABEL) // 2)
+    lines = _folded("In short", width, "bold")
+    for fold, where in zip(grave, nodes, strict=False):
         severity = str(fold.example["severity"])
-        where = shortened(fold_hosts(fold.hosts), 40) or phrases.places(fold)[0]
-        grid.add_row(
-            Text(severity, style=SHORT_STYLES[severity]),
-            Text(where, style="bold"),
-            Text(visible(fold.example.get("title") or "?")),
-        )
-    more = [Text(f"and {len(grave) - MOST_IN_SHORT} more")] if len(grave) > MOST_IN_SHORT else []
-    return [Text("In short", style="bold"), grid, *more, Text("")]
+        named = (f"{severity:<{LABEL}}", SHORT_STYLES[severity])
+        title = _folded(visible(fold.example.get("title") or "?"), width - wide - 2)
+        lines += _beside(_folded(where, wide, "bold", named, " " * LABEL), title, wide + 2)
+    more = len(grave) - MOST_IN_SHORT
+    return [*lines, *(_folded(f"and {more} more", width) if more > 0 else ()), ()]
 
 
-def _totals(findings: Mapping[str, Any], report: str) -> list[RenderableType]:
+def _totals(findings: Mapping[str, Any], report: str, width: int) -> list[Line]:
     totals = phrases.tally(findings)
     worst = next(iter(totals.by_severity), "")
-    lines = [Text(phrases.headline(totals), style=SHORT_STYLES.get(worst, "bold"))]
-    if totals.by_status:
-        lines.append(Text(f"nodes      {phrases.node_counts(totals)}"))
-    lines.append(Text(f"verdicts   {phrases.verdict_counts(totals)}"))
-    by_severity = findings.get("totals_by_severity") or {}
-    if by_severity:
-        lines.append(
-            Text(
-                "findings   "
-                + ", ".join(
-                    f"{by_severity[severity]:,} {severity}"
-                    for severity in SEVERITIES
-                    if by_severity.get(severity)
-                )
-            )
-        )
-    return [
-        *lines,
-        *([Text(""), Text(f"next: {report} --format html", style="bold")] if report else []),
-    ]
+    lines = _folded(phrases.headline(totals), width, SHORT_STYLES.get(worst, "bold"))
+    for label, text in (
+        ("nodes", phrases.node_counts(totals) if totals.by_status else ""),
+        ("verdicts", phrases.verdict_counts(totals)),
+        ("findings", phrases.severity_counts(findings.get("totals_by_severity") or {})),
+    ):
+        lines += _folded(text, width, "", (f"{label:<11}", "")) if text else []
+    ending = _folded(f"next: {report} --format html", width, "bold")
+    return [*lines, (), *ending] if report else lines

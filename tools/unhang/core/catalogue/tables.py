@@ -7,20 +7,14 @@ import datetime
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
 
 CheckVersion = Callable[[object, str], str | None]
 """(text, order) -> why the text is no version of the order, or None."""
 ABOUT_ROW = ("sources", "source", "confidence", "note", "as_of")
 """Fields that every row may have, whatever its table declares."""
-_KINDS = {
-    "text": "a text",
-    "date": "a date",
-    "number": "a number",
-    "flag": "yes or no",
-    "texts": "a list of texts",
-    "numbers": "a list of numbers",
-}
+_TYPES = {"text": "string", "number": "number", "flag": "boolean"}
 
 
 class Table(dict[str, dict[str, Any]]):
@@ -96,41 +90,16 @@ def completed(table: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any
 
 def _value_fault(field: Mapping[str, Any], value: Any, check_version: CheckVersion) -> str | None:
     kind = field["kind"]
-    if kind in ("texts", "numbers"):
-        if not isinstance(value, list):
-            return f"this must be {_KINDS[kind]}, and is {value!r}"[:200]
-        return next(
-            (
-                fault
-                for one in value
-                if (fault := _scalar_fault(kind[:-1], field, one, check_version))
-            ),
-            None,
-        )
-    return _scalar_fault(kind, field, value, check_version)
-
-
-def _scalar_fault(
-    kind: str, field: Mapping[str, Any], value: Any, check_version: CheckVersion
-) -> str | None:
     if kind == "date":
         return date_fault(value)
-    wanted = {"text": (str,), "number": (int, float), "flag": (bool,)}[kind]
-    if not isinstance(value, wanted) or (kind == "number" and isinstance(value, bool)):
-        hint = (
-            f"; write '{value}' in quotes"
-            if kind == "text" and isinstance(value, (int, float)) and not isinstance(value, bool)
-            else ""
-        )
-        return f"this must be {_KINDS[kind]}, and is {value!r}{hint}"[:200]
-    if "version" in field and (problem := check_version(value, field["version"])):
-        return problem
-    allowed = field.get("values")
-    if allowed and isinstance(value, str) and value not in allowed:
-        return (
-            f"{value!r}{nearest(value, allowed)} is not allowed; allowed are {', '.join(allowed)}"
-        )
-    return None
+    place = {"type": _TYPES[kind.removesuffix("s")]}
+    if "values" in field:
+        place["enum"] = field["values"]
+    several = kind in ("texts", "numbers")
+    for fault in check_schema(value, {"type": "array", "items": place} if several else place):
+        return fault.message[:200]
+    versions = (value if several else [value]) if "version" in field else ()
+    return next(filter(None, (check_version(one, field["version"]) for one in versions)), None)
 
 
 def date_fault(value: Any) -> str | None:

@@ -4,6 +4,7 @@ waited for. It is read from the run's folder, so every way to read nodes has it.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import re
 import shutil
@@ -14,17 +15,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from unhang.core.commands.in_place import Screen
 from unhang.core.errors import UserError
 from unhang.core.run.documents import READ
 from unhang.core.run.run_folder import file_stem, read_run
-from unhang.core.table import printed
 from unhang.core.text import counted, visible
 
 LOOK_EVERY_S = 0.5
 NAMED = 3
+BAR = 24  # columns
 STATUS = re.compile(r'"status": ?"(\w{1,20})"')
 HEAD_CHARS = 16_384  # groups and policy of the inventory stand before the status
 
@@ -73,6 +72,10 @@ class _Shared(Screen):
             return super().write(text)
 
 
+def _clock(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=int(seconds)))
+
+
 class CountedNodes:
     """hosts: in the order in which they are asked; {} before the run knows them."""
 
@@ -81,17 +84,7 @@ class CountedNodes:
         self.hosts: dict[str, str] = {}  # file: host
         self.statuses: dict[str, str] = {}
         self.earlier = dict(self._files())  # of a run that is gone on with
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[failures]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            auto_refresh=False,
-            get_time=time.monotonic,
-        )
-        self.task = self.bar.add_task("the nodes are listed", total=None, failures="")
+        self.began = time.monotonic()
 
     def lines(self, width: int) -> list[str]:
         """One line with the bar, and one with the nodes that are waited for longest, if any."""
@@ -99,17 +92,17 @@ class CountedNodes:
         found = Counter(self.statuses.values())
         lost = found["unreachable"]
         failed = sum(found.values()) - lost - sum(found[one] for one in READ)
+        took_s = time.monotonic() - self.began
+        text = f"the nodes are listed {_clock(took_s)}"
         if self.hosts:
-            self.bar.update(
-                self.task,
-                total=len(self.hosts),
-                completed=len(self.statuses),
-                description=f"{len(self.statuses)} of {counted(len(self.hosts), 'node')}",
-                failures=f"{failed} failed, {lost} unreachable",
+            done, all_of_them = len(self.statuses), len(self.hosts)
+            left = f", {_clock(took_s * (all_of_them / done - 1))} left" if done else ""
+            text = (
+                f"{done} of {counted(all_of_them, 'node')}"
+                f" [{'#' * (BAR * done // all_of_them):-<{BAR}}]"
+                f" {failed} failed, {lost} unreachable {_clock(took_s)}{left}"
             )
-        plain = not (sys.stderr.encoding or "").lower().startswith("utf")
-        text = printed([self.bar.get_renderable()], width, color=False, plain=plain)
-        shown = [line.rstrip() for line in text.splitlines() if line.strip()][:1]
+        shown = [text[:width]]
         waited = [host for file, host in self.hosts.items() if file not in self.statuses]
         if waited and self.statuses:
             names = ", ".join(visible(host, 60) for host in waited[:NAMED])

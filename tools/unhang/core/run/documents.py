@@ -58,8 +58,6 @@ class _Types:
     def of(self, place: dict[str, Any], name: str) -> Any:
         """The type of one node of the schema."""
         place = resolved(place, self.definitions)
-        if "const" in place:
-            return Literal[place["const"]]
         if "enum" in place:
             return Literal[tuple(place["enum"])]
         kinds = place.get("type", [])

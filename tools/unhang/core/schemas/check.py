@@ -3,37 +3,38 @@ that was probably meant."""
 
 from __future__ import annotations
 
-import sys
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.errors import UserError
 from unhang.core.schemas.shapes import nearest, resolved
 
-_TYPES = {
-    "str": "a text",
-    "int": "a number",
-    "float": "a number",
-    "bool": "yes or no",
-    "dict": "a map",
-    "list": "a list",
-    "NoneType": "nothing",
-}
-_SCHEMA_TYPES = {
-    "string": "a text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "yes or no",
-    "object": "a map",
-    "array": "a list",
+# type in a schema: (its name for people, its types here)
+_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("a text", (str,)),
+    "integer": ("a whole number", (int,)),
+    "number": ("a number", (int, float)),
+    "boolean": ("yes or no", (bool,)),
+    "object": ("a map", (dict,)),
+    "array": ("a list", (list,)),
+    "null": ("nothing", (type(None),)),
 }
 # {pattern: its meaning for people}
 _MATCHING = {
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "2026-12-31",
     "^[a-z0-9]+(-[a-z0-9]+)*$": "nccl-p2p-disabled",
 }
+# type: (the end of the keywords that limit its size, the unit)
+_SIZES = {
+    "string": ("Length", " characters"),
+    "array": ("Items", " items"),
+    "object": ("Properties", " keys"),
+    "number": ("imum", ""),
+}
 MOST_FAULTS = 50
+Schema = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,140 +45,94 @@ class Fault:
     message: str
 
 
-# by the schema's identity; the schema is kept, so that its identity stays its own
-_VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}
+def check_schema(document: Any, schema: Schema) -> Iterator[Fault]:
+    """Every fault of a document, at most MOST_FAULTS; of a value of a wrong type, only that."""
+    found = _faults(document, schema, schema.get("$defs", {}), ())
+    return itertools.islice(found, MOST_FAULTS)
 
 
-def _validator(schema: dict[str, Any]) -> Any:
-    try:
-        import jsonschema_rs  # 15 MB that a watcher which checks no document need not load
-    except ImportError:  # a role of the collection, in an environment with ansible-core alone
-        raise UserError(
-            f"the Python package jsonschema-rs is not installed for {sys.executable}; next:"
-            f" {sys.executable} -P -m pip install jsonschema-rs"
-        ) from None
-
-    if id(schema) not in _VALIDATORS:
-        _VALIDATORS[id(schema)] = (schema, jsonschema_rs.validator_for(schema))
-    return _VALIDATORS[id(schema)][1]
-
-
-def check_schema(document: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    """Every fault of a document, at most MOST_FAULTS."""
-    for number, error in enumerate(_validator(schema).iter_errors(document)):
-        if number >= MOST_FAULTS:
-            return
-        yield from _faults(document, schema, error)
-
-
-def _faults(document: Any, schema: dict[str, Any], error: Any) -> Iterator[Fault]:
-    path = tuple(error.instance_path)
-    keyword = str(error.schema_path[-1]) if error.schema_path else ""
-    place = _follow(schema, list(error.schema_path[:-1]))
-    found = _at(document, path)
-    if keyword == "additionalProperties" and isinstance(found, dict) and place.get("properties"):
-        for key in found:
-            if key not in place["properties"]:
-                yield Fault(
-                    (*path, key),
-                    f"this key is unknown{nearest(key, place['properties'])}; allowed are"
-                    f" {', '.join(place['properties'])}",
-                )
+def _faults(value: Any, place: Schema, definitions: Schema, path: tuple) -> Iterator[Fault]:
+    place = resolved(place, definitions)
+    kinds = place.get("type", ())
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(_is_a(kind, value) for kind in kinds):
+        yield Fault(path, _wrong_type(kinds, value))
         return
-    if keyword in ("oneOf", "anyOf"):
-        yield Fault(path, f"this must be {_alternatives(place, schema)}, and is {_shown(found)}")
-        return
-    yield Fault(path, _message(keyword, place, found, str(error.message)))
+    yield from (Fault(path, text) for text in _faults_of_value(value, place))
+    if "oneOf" in place and sum(_fits(value, one, definitions) for one in place["oneOf"]) != 1:
+        wanted = " or ".join(f"{{{', '.join(one['properties'])}}}" for one in place["oneOf"])
+        yield Fault(path, f"this must be {wanted}, and is {_shown(value)}")
+    if "if" in place:
+        branch = place.get("then" if _fits(value, place["if"], definitions) else "else", {})
+        yield from _faults(value, branch, definitions, path)
+    if isinstance(value, list):
+        for at, one in enumerate(value):
+            yield from _faults(one, place.get("items", {}), definitions, (*path, at))
+    if isinstance(value, dict):
+        yield from _faults_of_keys(value, place, definitions, path)
 
 
-def _follow(schema: dict[str, Any], path: list[Any]) -> dict[str, Any]:
-    """The schema node at a schema path, references followed."""
-    place: Any = schema
-    for part in path:
-        if part == "$ref":
-            continue
-        if isinstance(place, dict):
-            place = resolved(place, schema.get("$defs", {}))
-        try:
-            place = place[int(part) if isinstance(place, list) else part]
-        except (KeyError, IndexError, TypeError, ValueError):
-            return {}
-    return resolved(place, schema.get("$defs", {})) if isinstance(place, dict) else {}
+def _faults_of_value(value: Any, place: Schema) -> Iterator[str]:
+    allowed = place.get("enum", [value])
+    if (type(value), value) not in ((type(one), one) for one in allowed):
+        allowed = [one for one in allowed if one is not None]
+        yield (
+            f"{_shown(value)}{nearest(str(value), allowed)} is not allowed; allowed are"
+            f" {', '.join(map(str, allowed))}"
+        )
+    for kind, (end, unit) in _SIZES.items():
+        if _is_a(kind, value):
+            size = value if kind == "number" else len(value)
+            least, most = place.get(f"min{end}", size), place.get(f"max{end}", size)
+            if not least <= size <= most:
+                limit = f"at least {least}" if size < least else f"at most {most}"
+                yield f"{_shown(value)} is not allowed: {limit}{unit}"
+    pattern = place.get("pattern", "")
+    # a schema's patterns are ECMA 262's, whose $ is not before a last line feed
+    if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
+        such = f", such as {_MATCHING[pattern]}" if pattern in _MATCHING else ""
+        yield f"{_shown(value)} does not match {pattern}{such}"
 
 
-def _at(document: Any, path: tuple) -> Any:
-    for part in path:
-        document = document[part]
-    return document
+def _faults_of_keys(
+    value: dict[Any, Any], place: Schema, definitions: Schema, path: tuple
+) -> Iterator[Fault]:
+    known, others = place.get("properties", {}), place.get("additionalProperties", True)
+    for key in place.get("required", ()):
+        if key not in value:
+            yield Fault(path, f"the key {key} is missing")
+    for key, one in value.items():
+        for fault in _faults(key, place.get("propertyNames", {"type": "string"}), definitions, ()):
+            yield Fault(path, f"the spelling of a key is not allowed: {fault.message}")
+        if key in known or isinstance(others, dict):
+            yield from _faults(one, known.get(key, others), definitions, (*path, key))
+        elif not others:
+            yield Fault(
+                (*path, key),
+                f"this key is unknown{nearest(key, known)}; allowed are {', '.join(known)}",
+            )
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    """True is no number."""
+    return isinstance(value, _TYPES[kind][1]) and (kind == "boolean" or type(value) is not bool)
+
+
+def _fits(value: Any, place: Schema, definitions: Schema) -> bool:
+    return not any(_faults(value, place, definitions, ()))
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, (dict, list)):
-        return _TYPES[type(value).__name__] + (
-            f" with {', '.join(map(str, list(value)[:6]))}"
-            if isinstance(value, dict) and value
-            else ""
-        )
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        keys = ", ".join(map(str, list(value)[:6]))
+        return f"a map with {keys}" if keys else "a map"
     return f"{value!r}"[:80] if value is not None else "nothing"
 
 
-def _kind_and_value(value: Any) -> str:
-    """a number 3, a text 'x', a map with a, b; a null is just `nothing`."""
-    shown = _shown(value)
-    kind = _TYPES.get(type(value).__name__, "something else")
-    return shown if shown.startswith(kind) else f"{kind} {shown}"
-
-
-def _message(keyword: str, place: dict[str, Any], found: Any, message: str) -> str:
-    if keyword == "type":
-        wanted = place.get("type", [])
-        names = [
-            _SCHEMA_TYPES.get(one, one)
-            for one in ([wanted] if isinstance(wanted, str) else wanted)
-            if one != "null"
-        ]
-        hint = (
-            f"; write '{found}' in quotes"
-            if wanted == "string"
-            and isinstance(found, (int, float))
-            and not isinstance(found, bool)
-            else ""
-        )
-        return f"this must be {' or '.join(names)}, and is {_kind_and_value(found)}{hint}"
-    if keyword == "enum":
-        allowed = [one for one in place.get("enum", ()) if one is not None]
-        return (
-            f"{_shown(found)}{nearest(str(found), allowed)} is not allowed; allowed are"
-            f" {', '.join(map(str, allowed))}"
-        )
-    if keyword == "required":
-        missing = [
-            key
-            for key in place.get("required", ())
-            if not isinstance(found, dict) or key not in found
-        ]
-        # the validator reports each key separately
-        named = [key for key in missing if message.startswith(f'"{key}" ')] or missing
-        return f"the key {named[0] if named else '?'} is missing"
-    if keyword == "pattern":
-        pattern = str(place.get("pattern"))
-        such = f", such as {_MATCHING[pattern]}" if pattern in _MATCHING else ""
-        return f"{_shown(found)} does not match {pattern}{such}"
-    if keyword == "propertyNames" or "propertyNames" in message:
-        return f"the spelling of a key is not allowed: {message[:120]}"
-    return f"{_shown(found)} is not allowed: {message[:160]}"
-
-
-def _alternatives(place: dict[str, Any], schema: dict[str, Any]) -> str:
-    choices = [
-        resolved(one, schema.get("$defs", {}))
-        for one in place.get("oneOf") or place.get("anyOf") or ()
-    ]
-    return " or ".join(
-        (
-            "{" + ", ".join(one.get("properties", {})) + "}"
-            if one.get("properties")
-            else str(one.get("type", one))
-        )
-        for one in choices
-    )
+def _wrong_type(kinds: list[str], found: Any) -> str:
+    wanted = " or ".join(_TYPES[kind][0] for kind in kinds if kind != "null")
+    is_number = kinds == ["string"] and _is_a("number", found)
+    hint = f"; write '{found}' in quotes" if is_number else ""
+    return f"this must be {wanted}, and is {_shown(found)}{hint}"

@@ -131,18 +131,13 @@ def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
         return
     from unhang.core.table import printed
     from unhang.core.terminal import terminal_shape
-
-    # 8 MB, which a watcher without a terminal does not need
     from unhang.jobs.watch.gpu_table import gpu_table
 
     screen = Screen(sys.stderr)
 
     def draw(tick: Tick, since_s: float) -> None:
-        screen.draw(
-            printed(
-                [gpu_table(tick, since_s)], *terminal_shape(screen.target, os.environ)
-            ).splitlines()
-        )
+        width, color, plain = terminal_shape(screen.target, os.environ)
+        screen.draw(printed(gpu_table(tick, since_s, width), color, plain).splitlines())
 
     with contextlib.redirect_stderr(screen):
         yield draw

@@ -1,13 +1,11 @@
 """What a job does right now, a line for each GPU, or for each rank of a job without GPUs. Samples
-in, a table of rich out."""
+in, lines out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.table import Table
-from rich.text import Text
-
+from unhang.core.table import Line
 from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.inspect.whose_gpus import Gpu
@@ -15,41 +13,37 @@ from unhang.jobs.watch.detector import GONE, Tick
 from unhang_node.base.parse.values import integer_or_none
 
 WAITS_PERCENT = 95  # a GPU that waits in NCCL's kernel shows as busy and moves no memory
-COLUMNS = (
-    ("GPU", 3),
-    ("rank", 7),
-    ("state", 5),
-    ("util %", 6),
-    ("mem %", 5),
-    ("W", 4),
-    ("MHz", 4),
-    ("launched", 10),
-)
+COLUMNS = {
+    "GPU": 3,
+    "rank": 7,
+    "state": 5,
+    "util %": 6,
+    "mem %": 5,
+    "W": 4,
+    "MHz": 4,
+    "launched": 10,
+}
 STOPPED = ("T", "t")
 
 
-def gpu_table(tick: Tick, since_s: float) -> Table:
-    """Each line fits into 80 columns. since_s: seconds since the last progress."""
+def gpu_table(tick: Tick, since_s: float, width: int) -> list[Line]:
+    """What fits into 80 columns, where there are as many. since_s: seconds since the last
+    progress."""
     quiet = f", no progress for {since_s:.0f} s" if since_s >= 1 else ""
-    table = Table(
-        box=None,
-        padding=(0, 1, 0, 0),
-        title=f"{tick.t:.0f} s watched{quiet}",
-        title_justify="left",
-        title_style="",
-    )
-    for name, width in COLUMNS:
-        table.add_column(
-            name,
-            min_width=width,
-            max_width=width,
-            no_wrap=True,
-            justify="left" if name in ("rank", "state") else "right",
+    rows = [(list(COLUMNS), "", "bold")]
+    rows += [(cells, note, "bold" if note else "") for cells, note in _lines(tick)]
+    lines: list[Line] = [((_cut(f"{tick.t:.0f} s watched{quiet}", width), ""),)]
+    for cells, note, style in rows:
+        shown = (
+            f"{_cut(cell, wide):{'<' if name in ('rank', 'state') else '>'}{wide}}"
+            for cell, (name, wide) in zip(cells, COLUMNS.items(), strict=True)
         )
-    table.add_column("", no_wrap=True, overflow="ellipsis")
-    for cells, note in _lines(tick):
-        table.add_row(*(Text(cell) for cell in cells), Text(note), style="bold" if note else "")
-    return table
+        lines.append(((_cut(" ".join([*shown, note]), width), style),))
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _lines(tick: Tick) -> Iterator[tuple[list[str], str]]:

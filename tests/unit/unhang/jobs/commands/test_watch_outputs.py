@@ -161,9 +161,8 @@ def test_mistakes_are_told_before_a_job_is_started(words, expected):
 
 @pytest.mark.slow
 def test_a_watcher_without_a_terminal_loads_nothing_that_draws_or_judges_a_fleet():
-    """It stays beside a training for days: rich, the metrics and the history came to a third of its
-    memory."""
-    heavy = {"rich", "prometheus_client", "jsonschema_rs", "ClusterShell", "sqlite3"}
+    """It stays beside a training for days: the metrics and the history came to a third of its memory."""
+    heavy = {"prometheus_client", "ClusterShell", "sqlite3"}
     code = (
         f"import sys, unhang.cli, unhang.jobs.commands.watch; print(*sorted({heavy} &"
         " set(sys.modules)))"

@@ -3,13 +3,12 @@ node reaches the terminal as it is."""
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from unhang.core.table import printed
 from unhang.jobs.inspect.whose_gpus import gpu_of
 from unhang.jobs.watch.detector import Tick, ticks
 from unhang.jobs.watch.gpu_table import gpu_table
@@ -18,9 +17,7 @@ TRACES = Path(__file__).parents[4] / "fixtures" / "inspect" / "traces"
 
 
 def shown(tick: Tick, since_s: float = 0.0, width: int = 80) -> list[str]:
-    out = io.StringIO()
-    Console(file=out, width=width).print(gpu_table(tick, since_s))
-    return out.getvalue().splitlines()
+    return printed(gpu_table(tick, since_s, width), False, False).splitlines()
 
 
 def machine(gpus: int) -> Tick:
