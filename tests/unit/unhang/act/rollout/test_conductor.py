@@ -211,7 +211,7 @@ def test_a_job_is_over_its_limit_by_the_schedulers_own_clock(conductor):
     runs, said = {"jobs": ["7"], "ends": ["2099-01-01T00:00:00Z"]}, []
     for at in ("2098-12-31T00:00:00Z", "2099-01-01T00:09:00Z", "2099-01-01T00:11:00Z"):
         begun = begin(conductor.folder, HOSTS, WHO, over, "")
-        again = Conductor(conductor.folder, conductor.plan, begun["epoch"])
+        again = Conductor(conductor.folder, conductor.followed, begun["epoch"])
         for step, evidence in (("lock", {"fencing": 7, "boot_id": "a-boot"}), ("drain", runs)):
             result = StepResult("ok", {**evidence, "at": at})
             _, found = again.record(again.ask("a", step, GROUPS, "0"), result)
