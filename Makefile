@@ -15,7 +15,7 @@ STAMP := $(VENV)/.ready
 TEST_STAMP := $(VENV)/.ready-test
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector collection node-image manual wheel sbom release clean setup setup-dev
+.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector collection node-image wheel sbom release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,15 +92,12 @@ node-image: collector wheel ## Build and push the image for Kubernetes:  make no
 collection: $(STAMP) ## Build the Ansible collection of the roles, modules and playbooks: dist/unhang-ops-*.tar.gz
 	$(PYTHON) -P tools/release/collection.py
 
-manual: $(STAMP) ## Build the pages about every rule, fact and cause: build/manual
-	$(PYTHON) -P -m unhang.audit.reference.pages build/manual
-
-wheel: ## Build dist/unhang-*.whl and the source archive, which has the pages of `make manual` if these are built
+wheel: ## Build dist/unhang-*.whl and the source archive
 	$(PYTHON3) -I -m venv --clear build/hatchling
 	build/hatchling/bin/python -I -m pip install --quiet --require-hashes -r requirements-build.txt
 	build/hatchling/bin/python -P -m hatchling build -d dist
 
-sbom: $(DEV_STAMP) manual wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
+sbom: $(DEV_STAMP) wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
 	$(PYTHON) -I -m venv --clear --without-pip build/sbom
 	$(PYTHON) -I -m pip --python build/sbom/bin/python install --quiet --require-hashes -r requirements.txt
 	$(PYTHON) -I -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl

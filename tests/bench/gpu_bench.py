@@ -50,7 +50,6 @@ from smoke_faults import (
 )
 from smoke_speed import (
     step_bandwidth,
-    step_build,
     step_nvml,
     step_pair,
     step_smoke,
@@ -84,7 +83,7 @@ STEPS = {
     "nvml": Step(step_nvml, 5), "wrong_device": Step(step_wrong_device, 15, shared=False),
     "two_nccl": Step(step_two_nccl, 15),
     "interface": Step(step_interface, 10), "killed": Step(step_killed, 20, shared=False),
-    "busy": Step(step_busy, 25, shared=False), "build": Step(step_build, 30),
+    "busy": Step(step_busy, 25, shared=False),
     "network": Step(step_network, 60), "ways": Step(step_ways, 60, shared=False),
     "pair": Step(step_pair, 60, shared=False),
     "experiments": Step(step_experiments, 90, shared=False), "logs": Step(step_logs, 20),

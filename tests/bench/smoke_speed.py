@@ -50,17 +50,6 @@ def step_smoke(bench: Bench) -> None:
     )
 
 
-def step_build(bench: Bench) -> None:
-    """The build of a C++ extension."""
-    result, seconds = bench.smoke("build", phases=("build",))
-    bench.expect("build", result["verdict"] == "pass", "pass")
-    for row in result["builds"]:
-        bench.say("extension", f"built in {row['seconds']} s; {json.dumps(row['tools'])}")
-    if not result["builds"]:
-        bench.say("extensions", f"none built, {result['verdict']}, {seconds:.1f} s")
-    bench.measured["builds"] = result["builds"]
-
-
 def step_nvml(bench: Bench) -> None:
     """The cost of reading pairs and counters from NVML, in a process of its own."""
     took, found = [], {}

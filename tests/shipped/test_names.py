@@ -36,11 +36,8 @@ FILE = re.compile(r"(?<![\w/.<-])[\w/-]*\w\.(?:py|md|ya?ml|sh)\b")
 DOTTED = re.compile(r"(?<![\w/.-])unhang(?:_node)?(?:\.[a-z_]+)+\b(?![/(])")
 # of Python, of packages, of a user
 OF_OTHERS = {"pynvml.py", "base64.py", "torch/version.py", "train.py"}
-# by make manual, and by make collection
-GENERATED = {
-    *("rules.md", "facts.md", "causes.md"),
-    *("galaxy.yml", "changelogs/changelog.yaml", "meta/runtime.yml"),
-}
+# by make collection
+GENERATED = {"galaxy.yml", "changelogs/changelog.yaml", "meta/runtime.yml"}
 
 # They say that something was found, kept or sorted, and not what. Methods such as `alerts.of(tick)`
 # are read with their object.

@@ -197,7 +197,6 @@ def test_the_status_board_can_be_read_by_another_process_at_any_moment(tmp_path)
 
 def test_what_only_the_controller_knows_of_phases_agrees_with_the_payload():
     assert tuple(payload.PHASES) == planning.PHASES
-    assert payload.OPTIONAL == planning.OPTIONAL
 
 
 @pytest.mark.parametrize("world", [1, 2, 8, 300])

@@ -12,9 +12,7 @@ from unhang.core.errors import UserError
 PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce",
     "all_gather", "reduce_scatter", "agreement", "shapes", "ddp", "fsdp", "pace", "bandwidth",
-    "build",
 )  # fmt: skip
-OPTIONAL = ("build",)
 FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device", "read")
 TOTAL_TIMEOUT_S = 600.0
 # seconds for an interpreter to start, as in the payload; a longer step timeout applies to it too
@@ -138,15 +136,10 @@ def with_changes(request: Request, changes: Mapping[str, str | None]) -> Request
 
 
 def parse_phases(text: str) -> tuple[str, ...]:
-    """Names with commas; `+name` adds to the usual ones. Raises UserError."""
-    names = [word.strip() for word in text.split(",") if word.strip()]
-    usual = [name for name in PHASES if name not in OPTIONAL]
-    chosen = usual if names and all(word.startswith("+") for word in names) else []
-    for word in names:
-        name = word.lstrip("+")
-        if name not in PHASES:
-            raise UserError(f"--phases takes some of {', '.join(PHASES)}, not {name!r}")
-        chosen = [*chosen, name]
+    """Names with commas. Raises UserError."""
+    chosen = [word.strip() for word in text.split(",") if word.strip()]
+    if unknown := [name for name in chosen if name not in PHASES]:
+        raise UserError(f"--phases takes some of {', '.join(PHASES)}, not {unknown[0]!r}")
     if not chosen:
         raise UserError(f"--phases is empty; it takes some of {', '.join(PHASES)}")
     return tuple(name for name in PHASES if name in chosen)

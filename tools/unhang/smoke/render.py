@@ -26,7 +26,6 @@ def render_table(result: SmokeResult, width: int = 100, plain: bool = False) -> 
     parts = (
         _bandwidth,
         _transports,
-        _builds,
         _stands,
         _counters,
         _experiments,
@@ -120,13 +119,6 @@ def _transports(result: SmokeResult) -> list[str]:
         f"via {way}: {', '.join(pairs[:12])}"
         + (f" and {len(pairs) - 12} more" if len(pairs) > 12 else "")
         for way, pairs in folded.items()
-    ]
-
-
-def _builds(result: SmokeResult) -> list[str]:
-    return [
-        visible(f"C++ extension on {row.host}: built in {row.seconds:.1f} s", 300)
-        for row in result.builds
     ]
 
 

@@ -11,7 +11,6 @@ from unhang.core.verdict.counter_rates import outstanding
 from unhang.core.verdict.likely_causes import kernel_clues, with_likely
 from unhang.core.verdict.smoke_result import (
     SCHEMA,
-    Build,
     Host,
     JudgedRate,
     Phase,
@@ -92,7 +91,7 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
         not_proved=not_proved, world_size=len(reported), group=group,
         hosts=[_host(stream, reported) for stream in streams],
         phases=phase_rows(reported), collectives=rows, bandwidth=judged, suspects=suspects,
-        transports=joined, builds=build_rows(reported),
+        transports=joined,
         evidence=evidence, nodes=nodes,
         unfit=sorted({story.host for story in reported.values() if story.unkillable}),
         experiments=[],
@@ -172,19 +171,6 @@ def phase_rows(reported: Mapping[int, Story]) -> list[Phase]:
         ]
         status = min(ranks, key=WORST.index)
         rows.append(Phase(name, status, round(max([duration, *stalled]), 3), ranks, steps))
-    return rows
-
-
-def build_rows(reported: Mapping[int, Story]) -> list[Build]:
-    """The extensions that were built."""
-    rows = []
-    for story in reported.values():
-        found = story.result("build")
-        if seconds := number_of(found.get("seconds")):
-            tools = {
-                str(name): str(text)[:120] for name, text in as_map(found.get("tools")).items()
-            }
-            rows.append(Build(story.host, seconds, tools))
     return rows
 
 

@@ -116,7 +116,6 @@ def _read_by_ssh(options: ReadOptions, home: Path, folder: Path) -> None:
     """By ClusterShell; `auto` goes on with Ansible where ssh alone does not reach all hosts."""
     # ClusterShell's tasks take 0.1 s to import
     from unhang.audit.ways.clush import FANOUT, Asked, read_by_ssh
-    from unhang.audit.ways.gateways import routes_of, topology_file
 
     hosts = opened(options, home, folder, options.ansible)
     given = given_options(options_of(options, folder))
@@ -132,15 +131,13 @@ def _read_by_ssh(options: ReadOptions, home: Path, folder: Path) -> None:
         _read_by_ansible(msgspec.structs.replace(options, go_on=str(folder)), home, folder)
         return
     why = f"plain ssh, more than {MANY} hosts" if options.via == "auto" else "as asked"
-    fanout, place = options.forks or FANOUT, topology_file()
+    fanout = options.forks or FANOUT
     with _asking(options, folder, hosts):
-        routes = routes_of(place, [host.name for host in hosts]) if place else {}
-        through = f", {len(routes)} of them through gateways of {place}" if routes else ""
         sys.stderr.write(
-            f"unhang: {counted(len(hosts), 'host')} by ssh, {fanout} at a time{through} ({why})\n"
+            f"unhang: {counted(len(hosts), 'host')} by ssh, {fanout} at a time ({why})\n"
         )
         sys.stderr.flush()
-        asked = Asked(hosts, given, routes, fanout, options.deadline)
+        asked = Asked(hosts, given, fanout, options.deadline)
         cut = read_by_ssh(folder, asked, read_collector(home))
     report_cut(folder, cut, options.deadline)
 

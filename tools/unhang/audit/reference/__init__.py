@@ -1,1 +1,1 @@
-"""The catalogue for people: answers of `unhang explain`, and the pages of `make manual`."""
+"""The catalogue for people: answers of `unhang explain`."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from unhang.audit.reference.pages import rules_by_fact
+from unhang.audit.reference.rules_by_fact import rules_by_fact
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.core import catalogue
 from unhang.core.catalogue.own_tables import table

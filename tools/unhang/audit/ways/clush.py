@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from ClusterShell.Event import EventHandler
 from ClusterShell.Task import task_self
 from ClusterShell.Worker.Exec import ExecClient, ExecWorker
 
-from unhang.audit.ways.gateways import Routes, has_own_path, opened
 from unhang.audit.ways.opening import InventoryHost
 from unhang.audit.ways.places import Places
 from unhang.audit.ways.run_deadline import straggler
@@ -32,12 +31,11 @@ NOT_CONNECTED = 255  # ssh's own exit code
 
 @dataclass(frozen=True)
 class Asked:
-    """given: options of the command line that decide how nodes are reached; routes: of nodes behind
-    gateways; fanout: nodes at a time."""
+    """given: options of the command line that decide how nodes are reached; fanout: nodes at a
+    time."""
 
     hosts: Sequence[InventoryHost]
     given: Mapping[str, str]
-    routes: Routes
     fanout: int
     deadline_s: float
 
@@ -46,17 +44,7 @@ def read_by_ssh(run: Path, asked: Asked, collector: bytes) -> list[str]:
     """Writes a record of each host, and returns those that the run's deadline cut. Raises
     UserError, OSError."""
     reaches = {host.name: reach_of(host, asked.given) for host in asked.hosts}
-    routes = {
-        name: way for name, way in asked.routes.items() if not has_own_path(reaches[name].argv)
-    }
-    with opened(routes) as through:
-        reaches |= {
-            name: replace(
-                reaches[name], argv=(reaches[name].argv[0], *words, *reaches[name].argv[1:])
-            )
-            for name, words in through.items()
-        }
-        return _read(_Reading(run, asked.hosts, reaches, collector), asked)
+    return _read(_Reading(run, asked.hosts, reaches, collector), asked)
 
 
 def _read(reading: _Reading, asked: Asked) -> list[str]:

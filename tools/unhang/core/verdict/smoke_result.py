@@ -100,14 +100,6 @@ class Transport(Struct, frozen=True):
     nics: list[str]
 
 
-class Build(Struct, frozen=True):
-    """An extension that was built."""
-
-    host: str
-    seconds: float
-    tools: dict[str, str]
-
-
 class Trial(Struct, frozen=True):
     """An experiment. cured: with this change the phase passed."""
 
@@ -156,7 +148,6 @@ class SmokeResult(Struct, frozen=True, kw_only=True):
     bandwidth: list[JudgedRate] = []
     suspects: list[Suspect]
     transports: list[Transport] = []
-    builds: list[Build] = []
     evidence: list[Reported] = []
     nodes: list[Reported] = []
     unfit: list[str] = []

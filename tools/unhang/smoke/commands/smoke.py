@@ -135,8 +135,7 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         parser,
         "--phases",
         "NAMES",
-        "only these phases, or +NAME in addition to the default ones:"
-        f" {', '.join(planning.PHASES)}",
+        f"only these phases: {', '.join(planning.PHASES)}",
     )
     add_value(parser, "--python", "PATH", "the Python with the users' torch")
     add_value(

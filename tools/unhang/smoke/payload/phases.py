@@ -8,7 +8,6 @@ from .bandwidth import phase_bandwidth, phase_pace
 from .binding import phase_binding
 from .consistency import phase_consistency
 from .environment import phase_environment
-from .extension import phase_build
 from .init import phase_init
 from .limits import STEP_S
 from .operations import OPERATIONS, phase_agreement, phase_operation
@@ -20,22 +19,20 @@ PHASE_LIMIT_S = {
     "environment": 120.0,
     "rendezvous": 60.0,
     "bandwidth": 120.0,
-    "build": 240.0,
 }
 PHASES = {
     "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous,
     "consistency": phase_consistency, "init": phase_init,
     **dict.fromkeys(OPERATIONS, phase_operation), "agreement": phase_agreement,
     "shapes": phase_shapes, "ddp": phase_ddp, "fsdp": phase_fsdp,
-    "pace": phase_pace, "bandwidth": phase_bandwidth, "build": phase_build,
+    "pace": phase_pace, "bandwidth": phase_bandwidth,
 }  # fmt: skip
-OPTIONAL = ("build",)
 ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
 
 
 def phases_of(plan: dict[str, Any]) -> list[str]:
     """Names of the phases to run, in order."""
-    asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
+    asked = plan.get("phases") or PHASES
     checked = any(name in OPERATIONS for name in asked)
     return [
         name

@@ -50,17 +50,6 @@ def session_members(session: int) -> list[int]:
     return [pid for _, pid in sorted(found)]
 
 
-def session_commands(session: int) -> list[str]:
-    """Command lines of a session's processes, the latest started last."""
-    found = []
-    for pid in session_members(session):
-        with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as source:
-            command = source.read().replace(b"\0", b" ").strip().decode("utf-8", "replace")
-            if command:
-                found.append(command[:200])
-    return found
-
-
 def end_session(pid: int) -> None:
     """Sends SIGKILL to a session: to its process group, and to every process with its session
     id."""

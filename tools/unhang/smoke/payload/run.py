@@ -179,21 +179,9 @@ def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
             time.sleep(0.02)
 
 
-def arrive(run: Run, name: str) -> None:
-    """Records at the store that this rank has arrived, whatever its result."""
+def meet(run: Run, name: str) -> None:
+    """All ranks meet at the store, without the network under test."""
     run.store.add("met/" + name, 1)
-
-
-def await_all(run: Run, name: str) -> None:
-    """Waits until all ranks have arrived, without the network under test. The waiting rank arrives
-    first."""
-    limit_s = run.phase_until - time.monotonic()
-    run.step("wait for the others after %s" % name, limit_s)
+    run.step("wait for the others after %s" % name, run.phase_until - time.monotonic())
     while run.store.add("met/" + name, 0) < run.world:
         time.sleep(0.02)
-
-
-def meet(run: Run, name: str) -> None:
-    """All ranks meet at the store."""
-    arrive(run, name)
-    await_all(run, name)
