@@ -57,6 +57,7 @@ _FORWARD = {
 }
 # names of functions of other files that may contain collectives
 _PART = re.compile(r"(?i)_ranks?(?:_|$)|worker|follow|_loop|listen|recv|receive")
+DEFINITIONS = (FunctionDef, AsyncFunctionDef, ClassDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 # what a file calls that trains on all ranks, and has its model wrapped by another file
 # ranks that have stages of a model, and not all of it
@@ -104,6 +105,10 @@ class Calls:
         """All collectives of a block, including nested statements."""
         return [one for statement in walk(statements) for one in self.of(statement)]
 
+    def surely(self, statements: Statements) -> list[Collective]:
+        """The same without those that only a certain model makes."""
+        return [one for one in self.inside(statements) if not one.only_if]
+
     def always(self, statements: Statements) -> list[Collective]:
         """The collectives of a block that do not depend on a further condition."""
         return [one for statement in walk(statements, branches=False) for one in self.of(statement)]
@@ -124,7 +129,7 @@ def walk(statements: Nodes, *, branches: bool = True) -> Iterator[AST]:
     waiting = list(reversed(statements))
     while waiting:
         node = waiting.pop()
-        if isinstance(node, (FunctionDef, AsyncFunctionDef, ClassDef)):
+        if isinstance(node, DEFINITIONS):
             continue
         yield node
         if not branches and isinstance(node, If) and not is_several(node.test):
@@ -237,7 +242,7 @@ def read_calls(nodes: Nodes, names: Names, text: str) -> Calls:
         found = {
             name: made
             for name, node in defined.items()
-            if name not in twice and not _is_for_one(node) and (made := _always_made(node, known))
+            if name not in twice and not is_for_one(node) and (made := _always_made(node, known))
         }
         touched = frozenset(
             name
@@ -250,7 +255,7 @@ def read_calls(nodes: Nodes, names: Names, text: str) -> Calls:
     return known
 
 
-def _is_for_one(function: AST) -> bool:
+def is_for_one(function: AST) -> bool:
     """Whether a decorator lets only one rank run the function."""
     marks = getattr(function, "decorator_list", ())
     return any(last_name(one) in listed("decorators of the first rank") for one in marks)
@@ -262,7 +267,7 @@ def _always_made(function: AST, known: Calls) -> list[Collective]:
     waiting: list[AST] = list(reversed(function.body))  # type: ignore[attr-defined]
     while waiting and len(made) < MOST_OF_FUNCTION:
         node = waiting.pop()
-        if isinstance(node, (FunctionDef, AsyncFunctionDef, ClassDef)):
+        if isinstance(node, DEFINITIONS):
             continue
         if isinstance(node, If):
             if is_several(node.test):

@@ -48,7 +48,7 @@ from ast import (
     comprehension,
     stmt,
 )
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
@@ -162,9 +162,14 @@ def dotted(node: AST | None) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, Name) else ""
 
 
-def of_kind(nodes: Nodes, kind: Any) -> Iterator[Any]:
+def of_kind(nodes: Iterable[AST], kind: Any) -> Iterator[Any]:
     """The nodes of a kind, or of several."""
     return (one for one in nodes if isinstance(one, kind))
+
+
+def names_in(node: AST) -> set[str]:
+    """The bare names in an expression."""
+    return {one.id for one in of_kind(ast.walk(node), Name)}
 
 
 def keywords(call: Call, *names: str) -> list[AST]:
@@ -182,12 +187,8 @@ def last_name(node: AST | None) -> str:
 def read_names(nodes: Nodes) -> Names:
     """The names of a whole file. nodes: all of its tree."""
     modules, functions = _imported(nodes)
-    counted = frozenset(
-        one.id
-        for node in of_kind(nodes, (For, comprehension))
-        for one in ast.walk(node.target)
-        if isinstance(one, Name)
-    )
+    loops = of_kind(nodes, (For, comprehension))
+    counted = frozenset(one for node in loops for one in names_in(node.target))
     names = Names(modules, functions, _kinds(nodes), {}, {}, counted - _assigned(nodes))
     names = replace(names, ranks=_ranks(nodes, names))
     return replace(names, flags=_flags(nodes, names))
