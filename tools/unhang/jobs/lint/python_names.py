@@ -216,19 +216,22 @@ def _holding(nodes: Nodes, read: Callable[[AST], Any], beside: Any) -> dict[str,
     return {name: of for name, of in found.items() if name not in mixed}
 
 
+def _bound(nodes: Nodes) -> Iterator[tuple[str, str]]:
+    """(name in the file, dotted name) of everything that is imported from elsewhere."""
+    for node in of_kind(nodes, (Import, ImportFrom)):
+        within = f"{node.module}." if isinstance(node, ImportFrom) else ""
+        for one in () if within and node.level else node.names:
+            yield one.asname or one.name, within + one.name
+
+
 def _imported(nodes: Nodes) -> tuple[frozenset[str], dict[str, str]]:
     modules, functions = set(listed("modules")), {}
-    for node in nodes:
-        if isinstance(node, Import):
-            modules |= {
-                one.asname for one in node.names if one.asname and one.name in listed("modules")
-            }
-        elif isinstance(node, ImportFrom) and not node.level:
-            for one in node.names:
-                if f"{node.module}.{one.name}" in listed("modules"):
-                    modules.add(one.asname or one.name)
-                elif node.module in listed("modules") and one.name in listed("collectives"):
-                    functions[one.asname or one.name] = one.name
+    for name, full in _bound(nodes):
+        module, _dot, last = full.rpartition(".")
+        if full in listed("modules"):
+            modules.add(name)
+        elif module in listed("modules") and last in listed("collectives"):
+            functions[name] = last
     return frozenset(modules), functions
 
 
@@ -255,7 +258,12 @@ def _assigned(nodes: Nodes) -> frozenset[str]:
 def _kinds(nodes: Nodes) -> dict[str, str]:
     kinds: dict[str, str] = {}
     alone: set[str] = set()
-    libraries = _from_libraries(nodes)
+    with_trainer = listed("libraries with a Trainer")
+    libraries = {
+        name.partition(".")[0]
+        for name, full in _bound(nodes)
+        if full.partition(".")[0] in with_trainer
+    }
     for name, value, first in _assignments(nodes):
         if not isinstance(value, Call):
             continue
@@ -267,38 +275,11 @@ def _kinds(nodes: Nodes) -> dict[str, str]:
         elif called.endswith("Trainer") and not first and full.partition(".")[0] in libraries:
             kinds[name] = "trainer"
             alone |= {name} if _of_one_process(value) else set()
-    kinds.update(_annotated(nodes, libraries))
+    for node in of_kind(nodes, arg):
+        full = dotted(node.annotation)
+        if full.endswith("Trainer") and full.partition(".")[0] in libraries:
+            kinds[node.arg] = "trainer"
     return {name: kind for name, kind in kinds.items() if name not in alone}
-
-
-def _annotated(nodes: Nodes, libraries: set[str]) -> Iterator[tuple[str, str]]:
-    """(parameter, trainer) of functions that take the Trainer of a library."""
-    for node in nodes:
-        if (
-            isinstance(node, arg)
-            and last_name(node.annotation).endswith("Trainer")
-            and dotted(node.annotation).partition(".")[0] in libraries
-        ):
-            yield node.arg, "trainer"
-
-
-def _from_libraries(nodes: Nodes) -> set[str]:
-    """Names imported from a library with a Trainer of its own."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, Import):
-            found |= {
-                (one.asname or one.name).partition(".")[0]
-                for one in node.names
-                if one.name.partition(".")[0] in listed("libraries with a Trainer")
-            }
-        elif (
-            isinstance(node, ImportFrom)
-            and not node.level
-            and (node.module or "").partition(".")[0] in listed("libraries with a Trainer")
-        ):
-            found |= {one.asname or one.name for one in node.names}
-    return found
 
 
 def _of_one_process(made: Call) -> bool:
@@ -368,12 +349,12 @@ def _of_flag(test: AST, names: Names) -> Share | None:
 
 
 def _of_comparison(left: AST, operator: cmpop, right: AST, names: Names) -> Share | None:
-    of = rank_of(left, names) or _sum_with_rank(left, names)
+    of = _by_rank(left, names)
     if of is None:
         left, right = right, left
         operator = _ORDERED.get(type(operator), type(operator))()
-        of = rank_of(left, names) or _sum_with_rank(left, names)
-    if of is None or rank_of(right, names) is not None or _sum_with_rank(right, names):
+        of = _by_rank(left, names)
+    if of is None or _by_rank(right, names) is not None:
         return None
     if isinstance(operator, (Eq, NotEq, Is, IsNot, In, NotIn)):
         key = _key(right)
@@ -395,15 +376,14 @@ def _of_order(of: str, operator: cmpop, right: AST) -> Share | None:
     return Share(of, f"{'>=' if with_it else '>'} {key}", above) if key else None
 
 
-def _sum_with_rank(node: AST, names: Names) -> str | None:
-    """The text of a calculation that has a rank in it, such as step + rank; None for others."""
-    if not isinstance(node, BinOp):
-        return None
+def _by_rank(node: AST, names: Names) -> str | None:
+    """As rank_of, or the text of a calculation that has a rank in it, such as step + rank."""
     parts: list[AST] = [node]
     for part in parts:  # which grows
         if isinstance(part, BinOp) and len(parts) < DEEPEST:
             parts += [part.left, part.right]
-    return text_of(node) if any(rank_of(one, names) for one in parts) else None
+    found = rank_of(node, names)
+    return found or (text_of(node) if any(rank_of(one, names) for one in parts) else None)
 
 
 def text_of(node: AST) -> str:
