@@ -191,16 +191,10 @@ def _forwarded(launch: Launch) -> Findings:
     else:
         told = _OF_DEEPSPEED in place.text or place.beside(_OF_DEEPSPEED)
         gives_all = kind == "launcher" and (bool(told) or not _elsewhere(launch, step))
-    if gives_all:
-        return
     opens = [two for one, two in pairwise(by.words) if _UNKNOWN.fullmatch(two) and one[:1] != "-"]
     is_open = len(opens) > (kind in ("everywhere", "container"))  # the host, the image
-    if (
-        is_open
-        or any(map(_OPTIONS.search, opens))
-        or _READS_FILE.search(shown)
-        or step.given("opens")
-    ):
+    is_open |= any(map(_OPTIONS.search, opens))
+    if gives_all or is_open or _READS_FILE.search(shown) or step.given("opens"):
         return
     kept = tuple(step.row.get("keeps", ()))
     lost = [

@@ -33,6 +33,7 @@ from unhang.jobs.lint.python_names import (
     Statements,
     dotted,
     is_several,
+    keywords,
     kind_of_variable,
     last_name,
     of_kind,
@@ -162,7 +163,8 @@ def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Co
     some ranks."""
     function, last = call.func, last_name(call)
     owner = dotted(function.value) if isinstance(function, Attribute) else ""
-    if _is_of_distributed(function, owner, last, names):
+    is_imported = isinstance(function, Name) and last in names.functions
+    if is_imported or (last in listed("collectives") and owner in names.modules):
         kind = names.functions.get(last, last)
         made = text_of(call) if kind == "new_group" else kind  # each group is one of its own
         return (
@@ -185,23 +187,13 @@ def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Co
     return None
 
 
-def _is_of_distributed(function: AST, owner: str, last: str, names: Names) -> bool:
-    if isinstance(function, Name):
-        return last in names.functions
-    return last in listed("collectives") and owner in names.modules
-
-
 def _names_group(call: Call, kind: str) -> bool:
     """Whether the call is on a group of some ranks, so that only its members make it."""
     if kind in ("new_group", "init_device_mesh"):
         return False
-    keyword = next(
-        (one.value for one in call.keywords if one.arg in ("group", "process_group", "pg")), None
-    )
-    if keyword is not None:
-        return last_name(keyword).upper() != "WORLD" and not (
-            isinstance(keyword, Constant) and keyword.value is None
-        )
+    for given in keywords(call, "group", "process_group", "pg"):
+        is_none = isinstance(given, Constant) and given.value is None
+        return last_name(given).upper() != "WORLD" and not is_none
     words = [last_name(one).lower() for one in call.args]
     return any(part in word for word in words for part in listed("groups"))
 

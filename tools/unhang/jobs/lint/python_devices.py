@@ -124,11 +124,15 @@ _OF_INDEX = ("set_device", "device", "cuda")
 
 def line_of_local_device(nodes: Nodes, names: Names) -> int | None:
     """The line in which a script selects the GPU of its local rank, or None."""
-    for node in of_kind(nodes, (Call, JoinedStr)):
-        whole = node.args if last_name(node) == "device" else ()
-        if any(rank_of(one, names) == "local rank" for one in (*whole, *_indexes(node))):
-            return int(node.lineno)
-    return None
+    return min(
+        (
+            int(node.lineno)
+            for node in of_kind(nodes, (Call, JoinedStr))
+            for one in (*_indexes(node), *(node.args if last_name(node) == "device" else ()))
+            if rank_of(one, names) == "local rank"
+        ),
+        default=None,
+    )
 
 
 def _is_nccl(call: Call, nodes: Nodes) -> bool:

@@ -274,20 +274,14 @@ def _kinds(nodes: Nodes) -> dict[str, str]:
             kinds[name] = "engine"
         elif called.endswith("Trainer") and not first and full.partition(".")[0] in libraries:
             kinds[name] = "trainer"
-            alone |= {name} if _of_one_process(value) else set()
+            asked = keywords(value, "devices", "gpus")  # with one rank 0 may use it alone
+            if any(isinstance(one, Constant) and one.value == 1 for one in asked):
+                alone.add(name)
     for node in of_kind(nodes, arg):
         full = dotted(node.annotation)
         if full.endswith("Trainer") and full.partition(".")[0] in libraries:
             kinds[node.arg] = "trainer"
     return {name: kind for name, kind in kinds.items() if name not in alone}
-
-
-def _of_one_process(made: Call) -> bool:
-    """Whether a Trainer is made for one device: rank 0 may then use it alone."""
-    return any(
-        one.arg in ("devices", "gpus") and isinstance(one.value, Constant) and one.value.value == 1
-        for one in made.keywords
-    )
 
 
 def kind_of_variable(node: AST, names: Names) -> str:
