@@ -189,7 +189,14 @@ def read_names(nodes: Nodes) -> Names:
     modules, functions = _imported(nodes)
     loops = of_kind(nodes, (For, comprehension))
     counted = frozenset(one for node in loops for one in names_in(node.target))
-    names = Names(modules, functions, _kinds(nodes), {}, {}, counted - _assigned(nodes))
+    names = Names(
+        modules,
+        functions,
+        _kinds(nodes),
+        {},
+        {},
+        counted - {name for name, _value, _first in _assignments(nodes)},
+    )
     names = replace(names, ranks=_ranks(nodes, names))
     return replace(names, flags=_flags(nodes, names))
 
@@ -249,10 +256,6 @@ def _assignments(nodes: Nodes) -> Iterator[tuple[str, AST, bool]]:
             and (name := dotted(node.target))
         ):
             yield name, node.value, False
-
-
-def _assigned(nodes: Nodes) -> frozenset[str]:
-    return frozenset(name for name, _value, _first in _assignments(nodes))
 
 
 def _kinds(nodes: Nodes) -> dict[str, str]:

@@ -271,9 +271,9 @@ def _swallowed(place: _Place, calls: Calls, lines: Lines) -> Findings:
     ):
         return
     inside = calls.surely(node.body)
-    if all(one.kind == "backward" and not one.inner for one in inside) and not _steps(
-        place.loop or node.body
-    ):
+    around = [call for one in walk(place.loop or node.body) for call in calls_of(one)]
+    is_step = any(last_name(call) == "step" for call in around)  # of an optimizer
+    if not is_step and all(one.kind == "backward" and not one.inner for one in inside):
         return  # a gradient that nobody uses: a measurement
     if not inside or (len(list(walk(node.body))) < 2 and not inside[0].inner):
         return  # an attempt at one collective alone skips nothing
@@ -289,11 +289,6 @@ def _swallowed(place: _Place, calls: Calls, lines: Lines) -> Findings:
         values = {"text": inside[0].text, "line": inside[0].line}
         yield finding_at(lines, handler.lineno, "swallowed", **values)
         return
-
-
-def _steps(block: Statements) -> bool:
-    """Whether an optimizer makes a step."""
-    return any(last_name(call) == "step" for one in walk(block) for call in calls_of(one))
 
 
 def _ends_job(block: Statements) -> bool:

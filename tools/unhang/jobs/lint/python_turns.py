@@ -28,9 +28,8 @@ from ast import (
 from collections.abc import Mapping
 from typing import Any
 
-from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, listed
-from unhang.jobs.lint.python_calls import Calls, Collective, calls_of, walk
+from unhang.jobs.lint.python_calls import Calls, calls_of, walk
 from unhang.jobs.lint.python_names import (
     Lines,
     Names,
@@ -66,15 +65,15 @@ def check_turns(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findings
         yield from _decided(loop, calls, lines)
         if isinstance(loop, While):
             continue
+        first = {"text": made[0].text, "line": made[0].line}
         at = _parted_at(loop.iter, held, calls.names)
         if at is not None and not any(word in text for word in listed("even shares")):
-            yield _uneven(loop, at, made[0], lines)
-        yield from _set_order(loop, held, made[0], lines)
-
-
-def _uneven(loop: For | AsyncFor, at: int, first: Collective, lines: Lines) -> Finding:
-    at_line = line_of(lines, at)
-    return finding_at(lines, loop.lineno, "uneven", at=at_line, text=first.text, line=first.line)
+            yield finding_at(lines, loop.lineno, "uneven", at=line_of(lines, at), **first)
+        iterated = held.get(dotted(loop.iter), loop.iter)
+        made_by = dotted(iterated.func) if isinstance(iterated, Call) else ""
+        if isinstance(iterated, (Set, SetComp)) or made_by in ("set", "frozenset"):
+            # of strings, the order of a set differs from process to process
+            yield finding_at(lines, loop.lineno, "set_order", **first)
 
 
 def _parted_at(iterated: Any, held: Mapping[str, AST], names: Names) -> int | None:
@@ -100,21 +99,6 @@ def _parted_at(iterated: Any, held: Mapping[str, AST], names: Names) -> int | No
         else:
             return None
     return None
-
-
-def _set_order(
-    loop: For | AsyncFor,
-    held: Mapping[str, AST],
-    first: Collective,
-    lines: Lines,
-) -> Findings:
-    """Collectives in the order of a set: of strings it differs from process to process."""
-    iterated = held.get(dotted(loop.iter), loop.iter)
-    is_set = isinstance(iterated, (Set, SetComp)) or (
-        isinstance(iterated, Call) and dotted(iterated.func) in ("set", "frozenset")
-    )
-    if is_set:
-        yield finding_at(lines, loop.lineno, "set_order", text=first.text, line=first.line)
 
 
 def _decided(loop: For | AsyncFor | While, calls: Calls, lines: Lines) -> Findings:
