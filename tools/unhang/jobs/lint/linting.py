@@ -79,8 +79,13 @@ def lint(
         "schema": SCHEMA,
         "files": answers,
         "findings": findings,
-        "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES},
+        "totals": totals_of(findings),
     }
+
+
+def totals_of(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of findings of each severity."""
+    return {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}
 
 
 def is_whole(document: Mapping[str, Any]) -> bool:

@@ -8,7 +8,6 @@ import re
 from ast import (
     AST,
     AsyncFunctionDef,
-    Attribute,
     Call,
     ClassDef,
     Constant,
@@ -162,7 +161,8 @@ def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Co
     """The collective that a call makes by itself; None for other calls, and for calls on a group of
     some ranks."""
     function, last = call.func, last_name(call)
-    owner = dotted(function.value) if isinstance(function, Attribute) else ""
+    value = getattr(function, "value", None)
+    owner, variable = dotted(value), kind_of_variable(value, names)
     is_imported = isinstance(function, Name) and last in names.functions
     if is_imported or (last in listed("collectives") and owner in names.modules):
         kind = names.functions.get(last, last)
@@ -174,7 +174,6 @@ def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Co
         )
     if last in listed("states"):
         return Collective(last, f"{dotted(function) or last}()", call.lineno)
-    variable = kind_of_variable(function.value, names) if isinstance(function, Attribute) else ""
     if last in listed(f"methods of {variable}"):
         return Collective(last, f"{owner}.{last}()", call.lineno)
     if last in _SHARDED.get(variable, ()):
@@ -200,13 +199,8 @@ def _names_group(call: Call, kind: str) -> bool:
 
 def _own_name(call: Call) -> str:
     """The name by which a function of this file is called: f of f(...), self.f of self.f(...)."""
-    if isinstance(call.func, Name):
-        return call.func.id
-    return (
-        f"self.{call.func.attr}"
-        if isinstance(call.func, Attribute) and dotted(call.func.value) in ("self", "cls")
-        else ""
-    )
+    owner, _dot, last = dotted(call.func).rpartition(".")
+    return f"self.{last}" if owner in ("self", "cls") else "" if owner else last
 
 
 def read_calls(nodes: Nodes, names: Names, text: str) -> Calls:

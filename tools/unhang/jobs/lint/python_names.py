@@ -287,7 +287,7 @@ def _kinds(nodes: Nodes) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if name not in alone}
 
 
-def kind_of_variable(node: AST, names: Names) -> str:
+def kind_of_variable(node: AST | None, names: Names) -> str:
     """The kind of a variable's value: accelerator, fabric, trainer, engine, fsdp, ddp, or ""."""
     name = dotted(node)
     return names.kinds.get(name) or _CALLED.get(name.rpartition(".")[2], "")
@@ -342,7 +342,7 @@ def _of_flag(test: AST, names: Names) -> Share | None:
         return Share("rank", "0", True)
     if name in listed("first rank of a node"):
         return Share("local rank", "0", True)
-    return names.flags.get(dotted(test)) if not isinstance(test, Call) else None
+    return names.flags.get(dotted(test))
 
 
 def _of_comparison(left: AST, operator: cmpop, right: AST, names: Names) -> Share | None:
