@@ -236,8 +236,8 @@ def _exits(place: _Place, calls: Calls, lines: Lines) -> Findings:
         first = next(iter(_beyond(theirs, mine)), None)
         if first is None or (mine and first.inner):
             continue
-        values = {"who": _who(share), "test": node.lineno, "text": first.text, "line": first.line}
-        yield finding_at(lines, leaving.lineno, "exits", **values)
+        who = _who(share)
+        yield finding_at(lines, leaving.lineno, "exits", who=who, test=node.lineno, call=first)
         return
 
 
@@ -286,8 +286,7 @@ def _swallowed(place: _Place, calls: Calls, lines: Lines) -> Findings:
             or _asks_who(handler)
         ):
             continue
-        values = {"text": inside[0].text, "line": inside[0].line}
-        yield finding_at(lines, handler.lineno, "swallowed", **values)
+        yield finding_at(lines, handler.lineno, "swallowed", call=inside[0])
         return
 
 
@@ -333,16 +332,11 @@ def _unpaired(suspects: Sequence[_Suspect]) -> list[_Suspect]:
 
 def _in_words(suspects: Sequence[_Suspect], lines: Lines) -> Findings:
     for one in suspects:
-        call = one.collective
-        line = call.line
+        call, who = one.collective, _who(one.share)
         inside = f" (it makes {call.kind}, line {call.inner})" if call.inner else ""
-        why = (
-            f"only {_who(one.share)} reach this line (condition in line {one.test}), but"
-            f" {call.text} waits for all ranks{inside}"
-        )
         of = "forward" if call.kind == "forward" else "save"
         key = f"{of}_on_some_ranks" if call.only_if else "on_some_ranks"
-        yield finding_at(lines, line, key, why=why, only_if=call.only_if)
+        yield finding_at(lines, call.line, key, who=who, test=one.test, call=call, inside=inside)
 
 
 def _who(share: Share) -> str:

@@ -65,15 +65,14 @@ def check_turns(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findings
         yield from _decided(loop, calls, lines)
         if isinstance(loop, While):
             continue
-        first = {"text": made[0].text, "line": made[0].line}
         at = _parted_at(loop.iter, held, calls.names)
         if at is not None and not any(word in text for word in listed("even shares")):
-            yield finding_at(lines, loop.lineno, "uneven", at=line_of(lines, at), **first)
+            yield finding_at(lines, loop.lineno, "uneven", at=line_of(lines, at), call=made[0])
         iterated = held.get(dotted(loop.iter), loop.iter)
         made_by = dotted(iterated.func) if isinstance(iterated, Call) else ""
         if isinstance(iterated, (Set, SetComp)) or made_by in ("set", "frozenset"):
             # of strings, the order of a set differs from process to process
-            yield finding_at(lines, loop.lineno, "set_order", **first)
+            yield finding_at(lines, loop.lineno, "set_order", call=made[0])
 
 
 def _parted_at(iterated: Any, held: Mapping[str, AST], names: Names) -> int | None:
@@ -118,9 +117,8 @@ def _decided(loop: For | AsyncFor | While, calls: Calls, lines: Lines) -> Findin
         after = [one for one in calls.surely(loop.body) if one.line > node.lineno]
         if (inside and not node.orelse) or (leaves and after and not inside):
             first = (inside or after)[0]
-            values = {"by": by, "text": first.text, "line": first.line}
             key = "leaves_alone" if leaves and by in _GRAVE else "decided"
-            yield finding_at(lines, node.lineno, key, **values)
+            yield finding_at(lines, node.lineno, key, by=by, call=first)
             return
 
 
