@@ -26,6 +26,7 @@ from unhang.jobs.lint.linting import (
     is_whole,
     lint,
     render_table,
+    totals_of,
 )
 from unhang.jobs.lint.sarif import render_sarif
 from unhang.jobs.lint.settings import KINDS
@@ -92,10 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = selected(
         document["findings"], "rule", (arguments.rule, arguments.severity), SEVERITIES
     )
-    document |= {
-        "findings": findings,
-        "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES},
-    }
+    document |= {"findings": findings, "totals": totals_of(findings)}
     if arguments.format == "csv":
         show_rows(arguments.format, arguments.quiet, lambda width: (), findings, COLUMNS)
     elif not arguments.quiet:

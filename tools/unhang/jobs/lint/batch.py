@@ -21,7 +21,7 @@ from unhang.jobs.lint.launch import (
     set_by_slurm,
     times,
 )
-from unhang.jobs.lint.launch_faults import fault
+from unhang.jobs.lint.launch_faults import fault, sees_one_gpu
 from unhang.jobs.lint.placed import ONE, Text, bytes_of, number, placed
 from unhang.jobs.lint.shell import read_shell
 
@@ -94,9 +94,7 @@ _SPREADING = ("step", "everywhere")
 def check_directives(batch: Batch, text: str) -> Findings:
     """Lines that are nearly #SBATCH, which Slurm takes for comments, and a late interpreter."""
     lines = [placed(line, number_) for number_, line in enumerate(text.splitlines(), 1)]
-    for name in ("gpus_per_task", "gpu_bind"):
-        if batch.options.get(name) in ("1", "single:1"):
-            yield fault("one_gpu_per_task", batch.options[name])
+    yield from sees_one_gpu(batch.options)
     late = next((line for line in lines[:20] if line.startswith("#!")), None)
     if batch.options and late and late.line > 1:
         yield fault("late_interpreter", late)

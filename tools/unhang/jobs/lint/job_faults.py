@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.knowledge import Findings, row_of
 from unhang.jobs.lint.launch_faults import (
-    LEAST_OF_A_RANK,
     check_launches,
     fault,
     is_loopback,
     meeting_points,
+    of_memory,
 )
 from unhang.jobs.lint.placed import Text, number, placed
 from unhang.jobs.lint.yaml_launches import DEFAULT_SHARED, IMAGE, Job, Role
@@ -40,7 +40,6 @@ def check_jobs(jobs: Sequence[Job]) -> Findings:
             yield from _of_container(job, role)
         yield from _refused(job)
         yield from _announced(job)
-        yield from _wanted_of_ray(job)
         if job.kind in table("launch_places"):
             yield from _pods(job)
             yield from _unlike_pods(job)
@@ -73,18 +72,8 @@ def _of_container(job: Job, role: Role) -> Findings:
         yield fault("pod_ipc_lock", gpus)
     if memory and shared and shared > memory:
         yield fault("shared_above_memory", shared, memory=memory)
-    elif memory and ranks > 1 and memory < LEAST_OF_A_RANK * ranks:
-        yield fault("little_memory", memory, ranks=ranks, each=memory / ranks / (1 << 30))
-
-
-def _wanted_of_ray(job: Job) -> Findings:
-    """GPUs that a RayJob asks for, beside those of its cluster."""
-    for launch in (one for one in job.launches if one.place.kind == "ray"):
-        total, options = launch.place.total, launch.options
-        workers = number(options.get("num_workers") or options.get("num_gpus"))
-        wanted = launch.all or (workers if options.keys() & {"use_gpu", "num_gpus"} else None)
-        if total and wanted and wanted > total:
-            yield fault("more_than_ray", wanted, wanted=wanted, has=total)
+    else:
+        yield from of_memory(memory, ranks)
 
 
 def _announced(job: Job) -> Findings:

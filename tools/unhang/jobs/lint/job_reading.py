@@ -24,16 +24,18 @@ _STATE = re.compile(
     r" )?[\"']?(?:containerStatuses|lastState|lastTransitionTime|lastTimestamp|phase)[\"']?:",
     re.MULTILINE,
 )
-_INTERFACE = re.compile(
-    r"(?<![\w$])(?P<name>(?:NCCL|GLOO|TP)_SOCKET_IFNAME)[\"']?(?:=|:\s{1,8}|\]\s{0,4}=\s{0,4}|,\s{1,4})[\"']?(?P<value>[=^\w][\w.,@=-]{0,100})"
-)
-_LOCAL_MASTER = re.compile(
-    r"MASTER_ADDR[\"']?(?:\]\s{0,4}=(?!=)|,|=|:)\s{0,4}[\"']?(?:localhost|127\.0\.0\.1)\b|init_method\s{0,4}=\s{0,4}[\"']tcp://(?:localhost|127\.0\.0\.1)\b"
-)
-_MEMORY = re.compile(
-    r"^#SBATCH\s{1,8}--mem(?:-per-(?:cpu|gpu))?=(?P<slurm>\d{1,8}[KMGT]?)|^\s{1,60}memory:\s{1,8}[\"']?(?P<pod>\d{1,6}[KMGT]i?)|"
-    r"--memory[= ](?P<docker>\d{1,6}[bkmg])"
-)
+_OF_LINE = {
+    "interface": re.compile(
+        r"(?<![\w$])(?P<name>(?:NCCL|GLOO|TP)_SOCKET_IFNAME)[\"']?(?:=|:\s{1,8}|\]\s{0,4}=\s{0,4}|,\s{1,4})[\"']?(?P<value>[=^\w][\w.,@=-]{0,100})"
+    ),
+    "local master": re.compile(
+        r"MASTER_ADDR[\"']?(?:\]\s{0,4}=(?!=)|,|=|:)\s{0,4}[\"']?(?:localhost|127\.0\.0\.1)\b|init_method\s{0,4}=\s{0,4}[\"']tcp://(?:localhost|127\.0\.0\.1)\b"
+    ),
+    "memory": re.compile(
+        r"^#SBATCH\s{1,8}--mem(?:-per-(?:cpu|gpu))?=(?P<slurm>\d{1,8}[KMGT]?)|^\s{1,60}memory:\s{1,8}[\"']?(?P<pod>\d{1,6}[KMGT]i?)|"
+        r"--memory[= ](?P<docker>\d{1,6}[bkmg])"
+    ),
+}  # the value of each: its groups, else all of it
 _SHARDED = re.compile(
     r'"stage"\s{0,4}:\s{0,4}3|zero_stage:\s{0,4}3|distributed_type:\s{0,4}FSDP|^fsdp_config:|--(?:use_)?fsdp\b|--zero_stage[= ]3',  # noqa: E501
     re.MULTILINE,
@@ -149,11 +151,9 @@ def _meeting_points(text: str) -> Iterator[Trait]:
 
 def _of_line(line: str, number: int) -> Iterator[Trait]:
     shown = leading_words(line.strip(), 300)
-    if found := _INTERFACE.search(line):
-        yield Trait("interface", f"{found['name']}={found['value']}", number, shown)
-    if found := _LOCAL_MASTER.search(line):
-        yield Trait("local master", found.group(), number, shown)
-    if found := _MEMORY.search(line):
-        yield Trait("memory", found["slurm"] or found["pod"] or found["docker"], number, shown)
+    for name, pattern in _OF_LINE.items():
+        if found := pattern.search(line):
+            value = "=".join(filter(None, found.groups())) or found.group()
+            yield Trait(name, value, number, shown)
     for _text, limit_s in limits_in(line):
         yield Trait("limit", str(limit_s), number, shown)

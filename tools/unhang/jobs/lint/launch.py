@@ -235,8 +235,8 @@ def launches_of(
         around = [*outer, *(one for one in steps if one.row["kind"] != "script")]
         held = {name: one for name, one in command.held.items() if name not in OF_TASKS}
         asked = steps[0].options if steps[0].row["program"] == "srun" else {}
-        known = {one: variable(held, name) for one, name in _ASKED.items()}
-        held |= set_by_slurm({**{one: text for one, text in known.items() if text}, **asked})
+        known = {one: variable(held, name) or "" for one, name in _ASKED.items()}
+        held |= set_by_slurm({**known, **asked})
         shell = Step({"program": "", "kind": "shell"}, {})
         read = read_shell(inner, held, inner.line)
         yield from launches_of(read, place, [*around, shell], by or command, inner.how)

@@ -11,8 +11,8 @@ from typing import Any
 
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, row_of, said
-from unhang.jobs.lint.launch import PER_NODE, Launch, Step, times
-from unhang.jobs.lint.placed import ONE, Placed, number, placed
+from unhang.jobs.lint.launch import PER_NODE, Launch, Options, Step, times
+from unhang.jobs.lint.placed import ONE, Count, Placed, number, placed
 from unhang.jobs.lint.shell import variable, varies
 
 # GPUs: DGX-2 and Google's a2-megagpu-16g have 16, the most in one machine
@@ -140,28 +140,30 @@ def _runs_python(launch: Launch) -> bool:
 
 def _hosts(launch: Launch) -> Findings:
     """Hosts of a list or a file against what is started on them."""
-    step, hosts, names = launch.step("step", "launcher"), launch.hosts, list[str]()
-    each, nodes, whole = launch.tasks, launch.nodes, launch.all
+    step, hosts = launch.step("step", "launcher"), launch.hosts
+    names = [one.name for one in hosts]
     is_deepspeed = launch.launcher == "deepspeed"
-    for host in hosts:
-        if host.name in names and (host.slots or is_deepspeed):
+    for at, host in enumerate(hosts):
+        if host.name in names[:at] and (host.slots or is_deepspeed):
             yield fault("host_twice", host.name)
-        names.append(host.name)
-        if is_loopback(host.name) and any(not is_loopback(one.name) for one in hosts):
+        if is_loopback(host.name) and not all(map(is_loopback, names)):
             yield fault("host_is_loopback", host.name)
     if step is None or "oversubscribe" in launch.command.shown.lower():
         return
+    has, wanted = launch.slots or launch.place.slots, launch.all
     if hosts and is_deepspeed:
-        few = min(filter(None, (one.slots for one in hosts)), default=None)
-        if few and launch.processes and few < launch.processes:
-            yield fault("few_slots", launch, has=few, wanted=launch.processes)
+        has, wanted = (
+            min(filter(None, (one.slots for one in hosts)), default=None),
+            launch.processes,
+        )
         if launch.waits and launch.waits > len(names):
-            yield fault("few_hosts", launch, has=placed(len(names), hosts[0].name))
-    elif _is_open_mpi(step):
-        room = times(each, nodes) if PER_NODE.search(step.options.get("map_by", "")) else None
-        room = room or launch.slots or launch.place.slots
-        if room and whole and whole > room:
-            yield fault("few_slots", launch, has=room, wanted=whole)
+            yield fault("few_hosts", launch, has=placed(len(names), names[0]))
+    elif not _is_open_mpi(step):
+        return
+    elif PER_NODE.search(step.options.get("map_by", "")):
+        has = times(launch.tasks, launch.nodes) or has
+    if has and wanted and has < wanted:
+        yield fault("few_slots", launch, has=has, wanted=wanted)
 
 
 def _is_open_mpi(step: Step) -> bool:
@@ -189,16 +191,10 @@ def _forwarded(launch: Launch) -> Findings:
     else:
         told = _OF_DEEPSPEED in place.text or place.beside(_OF_DEEPSPEED)
         gives_all = kind == "launcher" and (bool(told) or not _elsewhere(launch, step))
-    if gives_all:
-        return
     opens = [two for one, two in pairwise(by.words) if _UNKNOWN.fullmatch(two) and one[:1] != "-"]
     is_open = len(opens) > (kind in ("everywhere", "container"))  # the host, the image
-    if (
-        is_open
-        or any(map(_OPTIONS.search, opens))
-        or _READS_FILE.search(shown)
-        or step.given("opens")
-    ):
+    is_open |= any(map(_OPTIONS.search, opens))
+    if gives_all or is_open or _READS_FILE.search(shown) or step.given("opens"):
         return
     kept = tuple(step.row.get("keeps", ()))
     lost = [
@@ -245,8 +241,13 @@ def _starts(launches: Sequence[Launch]) -> Findings:
 
 def _memory(launch: Launch) -> Findings:
     """Memory of a node, against its ranks."""
-    memory, ranks = launch.place.memory, (launch.processes or 1) * (launch.tasks or 1)
-    if memory and ranks > 1 and memory < LEAST_OF_A_RANK * ranks and _runs_python(launch):
+    if _runs_python(launch):
+        yield from of_memory(launch.place.memory, (launch.processes or 1) * (launch.tasks or 1))
+
+
+def of_memory(memory: Count, ranks: int) -> Findings:
+    """Memory that is too little for so many ranks."""
+    if memory and ranks > 1 and memory < LEAST_OF_A_RANK * ranks:
         yield fault("little_memory", memory, ranks=ranks, each=memory / ranks / (1 << 30))
 
 
@@ -324,15 +325,19 @@ def _containers(launch: Launch) -> Findings:
 def _steps(launch: Launch) -> Findings:
     """What srun does to what it starts."""
     options, ray, tasks = launch.options, launch.step("ray"), launch.tasks
-    if launch.step("step") and (
-        options.get("gpus_per_task") == "1" or options.get("gpu_bind", "").startswith("single:1")
-    ):
-        yield fault("one_gpu_per_task", launch)
+    yield from sees_one_gpu(options if launch.step("step") else {})
     if launch.by_srun and ray and "block" not in ray.options and not launch.inside:
         yield fault("ray_that_ends", launch)
     devices = number(options.get("trainer.devices"))
     if launch.by_srun and tasks and devices and devices != tasks and not launch.launcher:
         yield fault("unlike_devices", launch, devices=devices)
+
+
+def sees_one_gpu(options: Options) -> Findings:
+    """Options with which each task sees one GPU."""
+    for name in ("gpus_per_task", "gpu_bind"):
+        if options.get(name) in ("1", "single:1"):
+            yield fault("one_gpu_per_task", options[name])
 
 
 _CHECKS = (
@@ -439,15 +444,22 @@ def _no_address(launch: Launch, *, alone: bool) -> Findings:
 
 
 def _ray(launches: Sequence[Launch]) -> Findings:
-    """GPUs that are asked of Ray, beside those that `ray start` announces."""
+    """GPUs that are asked of Ray, beside those of its cluster or that `ray start` announces."""
     starts = [one for one in launches if one.step("ray")]
-    given = [found for one in starts if (found := number(one.options.get("num_gpus")))]
-    has = max(given, default=ONE)
-    for launch in launches if given else ():
-        alone = ONE if len(starts) == 1 and not starts[0].step("step") else 0
-        total = has * (launch.place.nodes or alone)
-        each = (number(one) for name, one in launch.options.items() if _GPUS_OF_NODE.search(name))
-        size, wanted = prod(launch.axes.values()), max(filter(None, each), default=0)
-        if launch not in starts and (wanted > has or (total and size > total)):
-            asked, most = (wanted, has) if wanted > has else (size, placed(total, has))
-            yield fault("more_than_ray", launch, wanted=asked, has=most)
+    given = (number(one.options.get("num_gpus")) for one in starts)
+    announced = max(filter(None, given), default=None)
+    for launch in (one for one in launches if one not in starts):
+        options, place = launch.options, launch.place
+        alone = ONE if len(starts) == 1 and not starts[0].step("step") else None
+        each = (number(one) for name, one in options.items() if _GPUS_OF_NODE.search(name))
+        size = placed(prod(launch.axes.values()), launch.command)
+        total = times(announced, place.nodes or alone)
+        asked = [(max(filter(None, each), default=None), announced), (size, total)]
+        if place.kind == "ray":
+            with_gpus = options.keys() & {"use_gpu", "num_gpus"}
+            workers = number(options.get("num_workers") or options.get("num_gpus"))
+            asked = [(launch.all or (workers if with_gpus else None), place.total)]
+        for wanted, has in asked:
+            if wanted and has and wanted > has:
+                yield fault("more_than_ray", wanted, wanted=wanted, has=has)
+                break

@@ -36,25 +36,16 @@ def check_lines(text: str) -> Findings:
         line = raw[:LONGEST_LINE]
         if IGNORED.search(line) or line.lstrip().startswith("# "):
             continue
-        yield from _limits(line, number)
-        if not benchmark and not line.lstrip().startswith("#"):
-            yield from _library(line, number)
+        for shown, limit_s in limits_in(line):
+            if limit_s >= LONG_S:
+                yield said("long_limit", number, shown, {"hours": limit_s / 3600})
+            elif 0 < limit_s <= SHORT_S and "timeout" in line.lower():
+                yield said("short_limit", number, shown, {"limit_s": limit_s})
+        is_read = not benchmark and not line.lstrip().startswith("#")
+        if is_read and (found := _LIBRARY_PATH.search(line[:4000])):
+            yield said("foreign_library", number, found["path"], {})
         if found := _NO_PACKAGE.search(line):
             yield said("no_package", number, found.group(), {})
-
-
-def _library(line: str, number: int) -> Findings:
-    """A loader path with another libnccl than the framework's."""
-    if found := _LIBRARY_PATH.search(line[:4000]):
-        yield said("foreign_library", number, found["path"], {})
-
-
-def _limits(line: str, number: int) -> Findings:
-    for shown, limit_s in limits_in(line):
-        if limit_s >= LONG_S:
-            yield said("long_limit", number, shown, {"hours": limit_s / 3600})
-        elif 0 < limit_s <= SHORT_S and "timeout" in line.lower():
-            yield said("short_limit", number, shown, {"limit_s": limit_s})
 
 
 def limits_in(line: str) -> Iterator[tuple[str, int]]:

@@ -79,8 +79,13 @@ def lint(
         "schema": SCHEMA,
         "files": answers,
         "findings": findings,
-        "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES},
+        "totals": totals_of(findings),
     }
+
+
+def totals_of(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of findings of each severity."""
+    return {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}
 
 
 def is_whole(document: Mapping[str, Any]) -> bool:
@@ -112,17 +117,13 @@ def _files(name: str) -> list[Path]:
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(one for one in folders if one != ".git")
         found += [
-            one for one in map(Path(folder).joinpath, files) if _is_script(one) and one.is_file()
+            one
+            for one in map(Path(folder).joinpath, files)  # by its ending, or as Dockerfile.gpu
+            if _SCRIPTS.search(one.name.lower()) and one.is_file()
         ]
         if len(found) > MOST_FILES:
             raise UserError(f"{name}: holds more than {MOST_FILES:,} files; name those that matter")
     return sorted(found)
-
-
-def _is_script(path: Path) -> bool:
-    """Whether a file in a folder is read: by its ending, or by its name as a Dockerfile
-    (Dockerfile.gpu)."""
-    return _SCRIPTS.search(path.name.lower()) is not None
 
 
 def _lint_file(

@@ -8,7 +8,6 @@ import re
 from ast import (
     AST,
     AsyncFunctionDef,
-    Attribute,
     Call,
     ClassDef,
     Constant,
@@ -33,6 +32,7 @@ from unhang.jobs.lint.python_names import (
     Statements,
     dotted,
     is_several,
+    keywords,
     kind_of_variable,
     last_name,
     of_kind,
@@ -57,6 +57,7 @@ _FORWARD = {
 }
 # names of functions of other files that may contain collectives
 _PART = re.compile(r"(?i)_ranks?(?:_|$)|worker|follow|_loop|listen|recv|receive")
+DEFINITIONS = (FunctionDef, AsyncFunctionDef, ClassDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 # what a file calls that trains on all ranks, and has its model wrapped by another file
 # ranks that have stages of a model, and not all of it
@@ -104,6 +105,10 @@ class Calls:
         """All collectives of a block, including nested statements."""
         return [one for statement in walk(statements) for one in self.of(statement)]
 
+    def surely(self, statements: Statements) -> list[Collective]:
+        """The same without those that only a certain model makes."""
+        return [one for one in self.inside(statements) if not one.only_if]
+
     def always(self, statements: Statements) -> list[Collective]:
         """The collectives of a block that do not depend on a further condition."""
         return [one for statement in walk(statements, branches=False) for one in self.of(statement)]
@@ -124,7 +129,7 @@ def walk(statements: Nodes, *, branches: bool = True) -> Iterator[AST]:
     waiting = list(reversed(statements))
     while waiting:
         node = waiting.pop()
-        if isinstance(node, (FunctionDef, AsyncFunctionDef, ClassDef)):
+        if isinstance(node, DEFINITIONS):
             continue
         yield node
         if not branches and isinstance(node, If) and not is_several(node.test):
@@ -156,8 +161,10 @@ def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Co
     """The collective that a call makes by itself; None for other calls, and for calls on a group of
     some ranks."""
     function, last = call.func, last_name(call)
-    owner = dotted(function.value) if isinstance(function, Attribute) else ""
-    if _is_of_distributed(function, owner, last, names):
+    value = getattr(function, "value", None)
+    owner, variable = dotted(value), kind_of_variable(value, names)
+    is_imported = isinstance(function, Name) and last in names.functions
+    if is_imported or (last in listed("collectives") and owner in names.modules):
         kind = names.functions.get(last, last)
         made = text_of(call) if kind == "new_group" else kind  # each group is one of its own
         return (
@@ -167,7 +174,6 @@ def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Co
         )
     if last in listed("states"):
         return Collective(last, f"{dotted(function) or last}()", call.lineno)
-    variable = kind_of_variable(function.value, names) if isinstance(function, Attribute) else ""
     if last in listed(f"methods of {variable}"):
         return Collective(last, f"{owner}.{last}()", call.lineno)
     if last in _SHARDED.get(variable, ()):
@@ -180,36 +186,21 @@ def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Co
     return None
 
 
-def _is_of_distributed(function: AST, owner: str, last: str, names: Names) -> bool:
-    if isinstance(function, Name):
-        return last in names.functions
-    return last in listed("collectives") and owner in names.modules
-
-
 def _names_group(call: Call, kind: str) -> bool:
     """Whether the call is on a group of some ranks, so that only its members make it."""
     if kind in ("new_group", "init_device_mesh"):
         return False
-    keyword = next(
-        (one.value for one in call.keywords if one.arg in ("group", "process_group", "pg")), None
-    )
-    if keyword is not None:
-        return last_name(keyword).upper() != "WORLD" and not (
-            isinstance(keyword, Constant) and keyword.value is None
-        )
+    for given in keywords(call, "group", "process_group", "pg"):
+        is_none = isinstance(given, Constant) and given.value is None
+        return last_name(given).upper() != "WORLD" and not is_none
     words = [last_name(one).lower() for one in call.args]
     return any(part in word for word in words for part in listed("groups"))
 
 
 def _own_name(call: Call) -> str:
     """The name by which a function of this file is called: f of f(...), self.f of self.f(...)."""
-    if isinstance(call.func, Name):
-        return call.func.id
-    return (
-        f"self.{call.func.attr}"
-        if isinstance(call.func, Attribute) and dotted(call.func.value) in ("self", "cls")
-        else ""
-    )
+    owner, _dot, last = dotted(call.func).rpartition(".")
+    return f"self.{last}" if owner in ("self", "cls") else "" if owner else last
 
 
 def read_calls(nodes: Nodes, names: Names, text: str) -> Calls:
@@ -237,7 +228,7 @@ def read_calls(nodes: Nodes, names: Names, text: str) -> Calls:
         found = {
             name: made
             for name, node in defined.items()
-            if name not in twice and not _is_for_one(node) and (made := _always_made(node, known))
+            if name not in twice and not is_for_one(node) and (made := _always_made(node, known))
         }
         touched = frozenset(
             name
@@ -250,7 +241,7 @@ def read_calls(nodes: Nodes, names: Names, text: str) -> Calls:
     return known
 
 
-def _is_for_one(function: AST) -> bool:
+def is_for_one(function: AST) -> bool:
     """Whether a decorator lets only one rank run the function."""
     marks = getattr(function, "decorator_list", ())
     return any(last_name(one) in listed("decorators of the first rank") for one in marks)
@@ -262,7 +253,7 @@ def _always_made(function: AST, known: Calls) -> list[Collective]:
     waiting: list[AST] = list(reversed(function.body))  # type: ignore[attr-defined]
     while waiting and len(made) < MOST_OF_FUNCTION:
         node = waiting.pop()
-        if isinstance(node, (FunctionDef, AsyncFunctionDef, ClassDef)):
+        if isinstance(node, DEFINITIONS):
             continue
         if isinstance(node, If):
             if is_several(node.test):

@@ -106,37 +106,33 @@ def _start_job(starts: Sequence[Call], nodes: Nodes, text: str) -> bool:
 
 
 def _indexes(node: AST) -> Iterator[AST]:
-    """What a node takes as the index of a GPU: set_device(X), device("cuda", X), f"cuda:{X}",
-    device_ids=[X]."""
+    """What a node takes as the index of a GPU: set_device(X), cuda(X), device("cuda", X),
+    f"cuda:{X}", device_ids=[X]."""
     if isinstance(node, Call):
-        yield from node.args[:1] if last_name(node) == "set_device" else ()
-        yield from node.args[1:2] if last_name(node) == "device" else ()
-        for given in (
-            one.value for one in node.keywords if one.arg in ("device_ids", "output_device")
-        ):
+        name = last_name(node)
+        yield from node.args[name == "device" :][:1] if name in _OF_INDEX else ()
+        for given in keywords(node, "device_ids", "device_id", "output_device"):
             yield from given.elts[:1] if isinstance(given, List) else (given,)
-    elif (
-        isinstance(node, JoinedStr)
-        and len(node.values) == 2
-        and isinstance(node.values[1], FormattedValue)
-    ):
-        head = node.values[0]
-        yield from (
-            (node.values[1].value,) if isinstance(head, Constant) and head.value == "cuda:" else ()
-        )
+    elif isinstance(node, JoinedStr):
+        head, *rest = map(text_of, node.values)
+        if head == "'cuda:'" and len(rest) == 1:
+            yield from (one.value for one in of_kind(node.values, FormattedValue))
+
+
+_OF_INDEX = ("set_device", "device", "cuda")
 
 
 def line_of_local_device(nodes: Nodes, names: Names) -> int | None:
     """The line in which a script selects the GPU of its local rank, or None."""
-    for node in nodes:
-        if isinstance(node, Call) and last_name(node) in ("set_device", "device", "cuda"):
-            if any(rank_of(one, names) == "local rank" for one in (*node.args, *keywords(node))):
-                return node.lineno
-        elif isinstance(node, JoinedStr) and any(
-            rank_of(one, names) == "local rank" for one in _indexes(node)
-        ):
-            return node.lineno
-    return None
+    return min(
+        (
+            int(node.lineno)
+            for node in of_kind(nodes, (Call, JoinedStr))
+            for one in (*_indexes(node), *(node.args if last_name(node) == "device" else ()))
+            if rank_of(one, names) == "local rank"
+        ),
+        default=None,
+    )
 
 
 def _is_nccl(call: Call, nodes: Nodes) -> bool:
@@ -160,42 +156,22 @@ def _chooses(made: Sequence[Call], names: Names, text: str) -> bool:
         or any(kind in listed("choosers of a device") for kind in names.kinds.values())
     ):
         return True
-    for call in made:
-        name = last_name(call)
-        if name in listed("choices of a device") or any(
-            one.arg in ("device_id", "device_ids") and not isinstance(one.value, Constant)
-            for one in call.keywords
-        ):
-            return True
-        if (name == "cuda" and (call.args or call.keywords)) or (
-            name == "device" and len(call.args) + len(call.keywords) > 1
-        ):
-            return True
-        if (
-            name in ("to", "device")
-            and call.args
-            and not isinstance(call.args[0], Constant)
-            and rank_of(call.args[0], names)
-        ):
-            return True
-    return False
+    return any(
+        last_name(call) in listed("choices of a device")
+        or [*_indexes(call)]
+        or (last_name(call) in ("to", "device") and any(rank_of(one, names) for one in call.args))
+        for call in made
+    )
 
 
 def _takes_default(made: Sequence[Call]) -> int | None:
     """The line that uses the current GPU without an index."""
     for call in made:
-        name, given = (
-            last_name(call),
-            [*call.args[:1], *keywords(call, "device")],
-        )
-        is_plain = any(isinstance(one, Constant) and one.value == "cuda" for one in given)
-        if (
-            name == "cuda"
-            and isinstance(call.func, Attribute)
-            and not call.args
-            and not call.keywords
-            and dotted(call.func.value) != "torch"
-        ) or is_plain:
+        given = [*call.args[:1], *keywords(call, "device")]
+        is_bare = last_name(call) == "cuda" and not (call.args or call.keywords)
+        if (is_bare and dotted(call.func) not in ("cuda", "torch.cuda")) or any(
+            isinstance(one, Constant) and one.value == "cuda" for one in given
+        ):
             return call.lineno
     return None
 

@@ -48,7 +48,7 @@ from ast import (
     comprehension,
     stmt,
 )
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
@@ -162,9 +162,14 @@ def dotted(node: AST | None) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, Name) else ""
 
 
-def of_kind(nodes: Nodes, kind: Any) -> Iterator[Any]:
+def of_kind(nodes: Iterable[AST], kind: Any) -> Iterator[Any]:
     """The nodes of a kind, or of several."""
     return (one for one in nodes if isinstance(one, kind))
+
+
+def names_in(node: AST) -> set[str]:
+    """The bare names in an expression."""
+    return {one.id for one in of_kind(ast.walk(node), Name)}
 
 
 def keywords(call: Call, *names: str) -> list[AST]:
@@ -182,13 +187,16 @@ def last_name(node: AST | None) -> str:
 def read_names(nodes: Nodes) -> Names:
     """The names of a whole file. nodes: all of its tree."""
     modules, functions = _imported(nodes)
-    counted = frozenset(
-        one.id
-        for node in of_kind(nodes, (For, comprehension))
-        for one in ast.walk(node.target)
-        if isinstance(one, Name)
+    loops = of_kind(nodes, (For, comprehension))
+    counted = frozenset(one for node in loops for one in names_in(node.target))
+    names = Names(
+        modules,
+        functions,
+        _kinds(nodes),
+        {},
+        {},
+        counted - {name for name, _value, _first in _assignments(nodes)},
     )
-    names = Names(modules, functions, _kinds(nodes), {}, {}, counted - _assigned(nodes))
     names = replace(names, ranks=_ranks(nodes, names))
     return replace(names, flags=_flags(nodes, names))
 
@@ -215,19 +223,22 @@ def _holding(nodes: Nodes, read: Callable[[AST], Any], beside: Any) -> dict[str,
     return {name: of for name, of in found.items() if name not in mixed}
 
 
+def _bound(nodes: Nodes) -> Iterator[tuple[str, str]]:
+    """(name in the file, dotted name) of everything that is imported from elsewhere."""
+    for node in of_kind(nodes, (Import, ImportFrom)):
+        within = f"{node.module}." if isinstance(node, ImportFrom) else ""
+        for one in () if within and node.level else node.names:
+            yield one.asname or one.name, within + one.name
+
+
 def _imported(nodes: Nodes) -> tuple[frozenset[str], dict[str, str]]:
     modules, functions = set(listed("modules")), {}
-    for node in nodes:
-        if isinstance(node, Import):
-            modules |= {
-                one.asname for one in node.names if one.asname and one.name in listed("modules")
-            }
-        elif isinstance(node, ImportFrom) and not node.level:
-            for one in node.names:
-                if f"{node.module}.{one.name}" in listed("modules"):
-                    modules.add(one.asname or one.name)
-                elif node.module in listed("modules") and one.name in listed("collectives"):
-                    functions[one.asname or one.name] = one.name
+    for name, full in _bound(nodes):
+        module, _dot, last = full.rpartition(".")
+        if full in listed("modules"):
+            modules.add(name)
+        elif module in listed("modules") and last in listed("collectives"):
+            functions[name] = last
     return frozenset(modules), functions
 
 
@@ -247,14 +258,15 @@ def _assignments(nodes: Nodes) -> Iterator[tuple[str, AST, bool]]:
             yield name, node.value, False
 
 
-def _assigned(nodes: Nodes) -> frozenset[str]:
-    return frozenset(name for name, _value, _first in _assignments(nodes))
-
-
 def _kinds(nodes: Nodes) -> dict[str, str]:
     kinds: dict[str, str] = {}
     alone: set[str] = set()
-    libraries = _from_libraries(nodes)
+    with_trainer = listed("libraries with a Trainer")
+    libraries = {
+        name.partition(".")[0]
+        for name, full in _bound(nodes)
+        if full.partition(".")[0] in with_trainer
+    }
     for name, value, first in _assignments(nodes):
         if not isinstance(value, Call):
             continue
@@ -265,50 +277,17 @@ def _kinds(nodes: Nodes) -> dict[str, str]:
             kinds[name] = "engine"
         elif called.endswith("Trainer") and not first and full.partition(".")[0] in libraries:
             kinds[name] = "trainer"
-            alone |= {name} if _of_one_process(value) else set()
-    kinds.update(_annotated(nodes, libraries))
+            asked = keywords(value, "devices", "gpus")  # with one rank 0 may use it alone
+            if any(isinstance(one, Constant) and one.value == 1 for one in asked):
+                alone.add(name)
+    for node in of_kind(nodes, arg):
+        full = dotted(node.annotation)
+        if full.endswith("Trainer") and full.partition(".")[0] in libraries:
+            kinds[node.arg] = "trainer"
     return {name: kind for name, kind in kinds.items() if name not in alone}
 
 
-def _annotated(nodes: Nodes, libraries: set[str]) -> Iterator[tuple[str, str]]:
-    """(parameter, trainer) of functions that take the Trainer of a library."""
-    for node in nodes:
-        if (
-            isinstance(node, arg)
-            and last_name(node.annotation).endswith("Trainer")
-            and dotted(node.annotation).partition(".")[0] in libraries
-        ):
-            yield node.arg, "trainer"
-
-
-def _from_libraries(nodes: Nodes) -> set[str]:
-    """Names imported from a library with a Trainer of its own."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, Import):
-            found |= {
-                (one.asname or one.name).partition(".")[0]
-                for one in node.names
-                if one.name.partition(".")[0] in listed("libraries with a Trainer")
-            }
-        elif (
-            isinstance(node, ImportFrom)
-            and not node.level
-            and (node.module or "").partition(".")[0] in listed("libraries with a Trainer")
-        ):
-            found |= {one.asname or one.name for one in node.names}
-    return found
-
-
-def _of_one_process(made: Call) -> bool:
-    """Whether a Trainer is made for one device: rank 0 may then use it alone."""
-    return any(
-        one.arg in ("devices", "gpus") and isinstance(one.value, Constant) and one.value.value == 1
-        for one in made.keywords
-    )
-
-
-def kind_of_variable(node: AST, names: Names) -> str:
+def kind_of_variable(node: AST | None, names: Names) -> str:
     """The kind of a variable's value: accelerator, fabric, trainer, engine, fsdp, ddp, or ""."""
     name = dotted(node)
     return names.kinds.get(name) or _CALLED.get(name.rpartition(".")[2], "")
@@ -363,16 +342,16 @@ def _of_flag(test: AST, names: Names) -> Share | None:
         return Share("rank", "0", True)
     if name in listed("first rank of a node"):
         return Share("local rank", "0", True)
-    return names.flags.get(dotted(test)) if not isinstance(test, Call) else None
+    return names.flags.get(dotted(test))
 
 
 def _of_comparison(left: AST, operator: cmpop, right: AST, names: Names) -> Share | None:
-    of = rank_of(left, names) or _sum_with_rank(left, names)
+    of = _by_rank(left, names)
     if of is None:
         left, right = right, left
         operator = _ORDERED.get(type(operator), type(operator))()
-        of = rank_of(left, names) or _sum_with_rank(left, names)
-    if of is None or rank_of(right, names) is not None or _sum_with_rank(right, names):
+        of = _by_rank(left, names)
+    if of is None or _by_rank(right, names) is not None:
         return None
     if isinstance(operator, (Eq, NotEq, Is, IsNot, In, NotIn)):
         key = _key(right)
@@ -394,15 +373,14 @@ def _of_order(of: str, operator: cmpop, right: AST) -> Share | None:
     return Share(of, f"{'>=' if with_it else '>'} {key}", above) if key else None
 
 
-def _sum_with_rank(node: AST, names: Names) -> str | None:
-    """The text of a calculation that has a rank in it, such as step + rank; None for others."""
-    if not isinstance(node, BinOp):
-        return None
+def _by_rank(node: AST, names: Names) -> str | None:
+    """As rank_of, or the text of a calculation that has a rank in it, such as step + rank."""
     parts: list[AST] = [node]
     for part in parts:  # which grows
         if isinstance(part, BinOp) and len(parts) < DEEPEST:
             parts += [part.left, part.right]
-    return text_of(node) if any(rank_of(one, names) for one in parts) else None
+    found = rank_of(node, names)
+    return found or (text_of(node) if any(rank_of(one, names) for one in parts) else None)
 
 
 def text_of(node: AST) -> str:

@@ -7,16 +7,13 @@ import ast
 import re
 from ast import (
     AsyncFor,
-    AsyncFunctionDef,
     Break,
     Call,
-    ClassDef,
     Constant,
     Continue,
     ExceptHandler,
     Expr,
     For,
-    FunctionDef,
     If,
     Module,
     Raise,
@@ -31,9 +28,18 @@ from ast import (
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from unhang.jobs.lint.knowledge import Findings, listed
-from unhang.jobs.lint.python_calls import Calls, Collective, calls_of, read_calls, walk
+from unhang.jobs.lint.python_calls import (
+    DEFINITIONS,
+    Calls,
+    Collective,
+    calls_of,
+    is_for_one,
+    read_calls,
+    walk,
+)
 from unhang.jobs.lint.python_devices import check_devices
 from unhang.jobs.lint.python_names import (
     Lines,
@@ -43,6 +49,7 @@ from unhang.jobs.lint.python_names import (
     dotted,
     finding_at,
     last_name,
+    of_kind,
     parse_python,
     read_names,
     share_of,
@@ -51,7 +58,6 @@ from unhang.jobs.lint.python_turns import check_turns
 
 MOST_NODES = 100_000
 MOST_PLACES = 100  # maximum number of conditions over ranks, and of `try` in loops, in one file
-_FUNCTIONS = (FunctionDef, AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
@@ -74,10 +80,12 @@ class _Rest:
 
 @dataclass(frozen=True)
 class _Place:
-    """A statement and the statements after it. rest: in the function, including a loop's next turn.
+    """A statement and the statements after it. share: the ranks for which its condition is true, if
+    it has one over ranks. rest: in the function, including a loop's next turn.
     turn: in this turn of the innermost loop. loop: that loop's body."""
 
-    statement: stmt
+    statement: Any
+    share: Share | None
     rest: _Rest
     turn: _Rest
     loop: Statements | None
@@ -110,7 +118,7 @@ def check_python(text: str) -> Findings:
                 _Suspect(one, Share("rank", "0", True), one.line) for one in calls.inside(block)
             ]
         else:
-            telling += [place for place in _statements_with_rest(block) if _tells(place, calls)]
+            telling += _telling(block, calls)
     for place in telling[:MOST_PLACES]:
         suspects += _in_branch(place, calls)
         yield from _exits(place, calls, lines)
@@ -120,85 +128,65 @@ def check_python(text: str) -> Findings:
     yield from check_turns(nodes, calls, text, lines)
 
 
-def _tells(place: _Place, calls: Calls) -> bool:
-    """Whether a statement distinguishes ranks, or may keep a rank from a collective."""
-    node = place.statement
-    if isinstance(node, (If, While)):
-        return share_of(node.test, calls.names) is not None
-    return isinstance(node, Try)
-
-
 def _blocks(tree: Module, nodes: Nodes) -> Iterator[tuple[Statements, bool]]:
     """(statements, whether only one rank runs them) of the file and of each function and class."""
     yield tree.body, False
-    for node in nodes:
-        if isinstance(node, ClassDef):
-            yield node.body, False
-        elif isinstance(node, _FUNCTIONS):
-            yield (
-                node.body,
-                any(
-                    last_name(one) in listed("decorators of the first rank")
-                    for one in node.decorator_list
-                ),
-            )
+    yield from ((node.body, is_for_one(node)) for node in of_kind(nodes, DEFINITIONS))
 
 
-def _statements_with_rest(block: Statements) -> Iterator[_Place]:
-    """Each statement of a function, with the statements after it."""
+def _telling(block: Statements, calls: Calls) -> Iterator[_Place]:
+    """The statements of a function that distinguish ranks, or may keep a rank from a collective."""
     waiting: list[tuple[Statements, _Rest | None, _Rest | None, Statements | None]] = [
         (block, None, None, None)
     ]
     while waiting:
         body, up, turn, loop = waiting.pop()
         for at, statement in enumerate(body):
-            if isinstance(statement, (*_FUNCTIONS, ClassDef)):
+            if isinstance(statement, DEFINITIONS):
                 continue
-            place = _Place(statement, _Rest(body, at + 1, up), _Rest(body, at + 1, turn), loop)
-            yield place
+            tested = statement.test if isinstance(statement, (If, While)) else None
+            share = share_of(tested, calls.names) if tested else None
+            rest, rest_of_turn = _Rest(body, at + 1, up), _Rest(body, at + 1, turn)
+            if share or isinstance(statement, Try):
+                yield _Place(statement, share, rest, rest_of_turn, loop)
             if isinstance(statement, (For, AsyncFor, While)):
-                waiting.append(
-                    (statement.body, _Rest(statement.body, 0, place.rest), None, statement.body)
-                )
-                waiting.append((statement.orelse, place.rest, place.turn, loop))
+                inner = statement.body
+                waiting.append((inner, _Rest(inner, 0, rest), None, inner))
+                waiting.append((statement.orelse, rest, rest_of_turn, loop))
                 continue
             parts = [getattr(statement, name, ()) for name in ("body", "orelse", "finalbody")]
             parts += [
                 part.body for name in ("handlers", "cases") for part in getattr(statement, name, ())
             ]
-            waiting += [(part, place.rest, place.turn, loop) for part in parts if part]
+            waiting += [(part, rest, rest_of_turn, loop) for part in parts if part]
 
 
 def _in_branch(place: _Place, calls: Calls) -> Iterator[_Suspect]:
     """The collectives in a branch over ranks that the other ranks do not call."""
-    node = place.statement
-    share = share_of(node.test, calls.names) if isinstance(node, (If, While)) else None
-    if share is None or not isinstance(node, (If, While)):
+    node, share = place.statement, place.share
+    if share is None:
         return
     here, there = node.body, _next_branch(node.orelse, calls)
     inside, outside = calls.inside(here), calls.inside(there)
-    if (
-        inside
-        and outside
-        and Counter(one.kind for one in inside) != Counter(one.kind for one in outside)
-    ):
+    if inside and outside and (_beyond(inside, outside) or _beyond(outside, inside)):
         if any(one.inner for one in (*inside, *outside)):
             return  # two roles of one protocol, such as send and receive
     elif (not inside and calls.may_take_part(here)) or (
         not outside and there and calls.may_take_part(there)
     ):
         return
-    if _leaving(here, place) is not None:
-        outside = [*outside, *calls.inside(_leaving(here, place) or ())]
-    missing = Counter(one.kind for one in inside) - Counter(one.kind for one in outside)
-    yield from (_Suspect(one, share, node.lineno) for one in inside if missing[one.kind])
-    if _leaving(here, place) is None:
-        surplus = Counter(one.kind for one in calls.inside(there)) - Counter(
-            one.kind for one in inside
-        )
-        yield from (
-            _Suspect(one, share.others(), node.lineno) for one in outside if surplus[one.kind]
-        )
+    rest = _leaving(here, place)
+    after = [*outside, *calls.inside(rest or ())]
+    yield from (_Suspect(one, share, node.lineno) for one in _beyond(inside, after))
+    if rest is None:
+        surplus = _beyond(outside, inside)
+        yield from (_Suspect(one, share.others(), node.lineno) for one in surplus)
+
+
+def _beyond(some: Sequence[Collective], others: Sequence[Collective]) -> list[Collective]:
+    """Those of a kind that is more often among some than among others."""
+    more = Counter(one.kind for one in some) - Counter(one.kind for one in others)
+    return [one for one in some if more[one.kind]]
 
 
 def _next_branch(orelse: Statements, calls: Calls) -> Statements:
@@ -216,24 +204,25 @@ def _leaving(block: Statements, place: _Place) -> Statements | None:
     """The statements with which the other ranks continue, if a block ends by leaving the function,
     the loop or the turn; else None."""
     last = block[-1] if block else None
-    if isinstance(last, Return) or (
-        isinstance(last, Expr)
-        and isinstance(last.value, Call)
-        and dotted(last.value.func) in listed("exits")
-    ):
+    if isinstance(last, Return) or _exit_of(last):
         return place.rest.statements()
     if isinstance(last, Continue) and place.loop is not None:
         return place.turn.statements()
     return place.loop if isinstance(last, Break) else None
 
 
+def _exit_of(statement: stmt | None) -> Call | None:
+    """The call by which a statement ends the process."""
+    call = statement.value if isinstance(statement, Expr) else None
+    return call if isinstance(call, Call) and dotted(call.func) in listed("exits") else None
+
+
 def _exits(place: _Place, calls: Calls, lines: Lines) -> Findings:
     """Some ranks leave, and the others continue to a collective."""
-    node = place.statement
-    share = share_of(node.test, calls.names) if isinstance(node, If) else None
+    node, share = place.statement, place.share
     if share is None or not isinstance(node, If):
         return
-    mine = Counter(one.kind for one in calls.inside(node.body))
+    mine = calls.inside(node.body)
     for leaving, narrowed in _leavings(node.body):
         rest = _leaving([leaving], place)
         if rest is None or _fails(leaving):  # after a failure the launcher ends the other ranks
@@ -244,26 +233,19 @@ def _exits(place: _Place, calls: Calls, lines: Lines) -> Findings:
             for one in [*calls.inside(node.orelse), *after]
             if not one.only_if and (place.loop is not None or one.kind != "backward")
         ]
-        missed = Counter(one.kind for one in theirs) - mine
-        first = next((one for one in theirs if missed[one.kind]), None)
+        first = next(iter(_beyond(theirs, mine)), None)
         if first is None or (mine and first.inner):
             continue
-        values = {"who": _who(share), "test": node.lineno, "text": first.text, "line": first.line}
-        yield finding_at(lines, leaving.lineno, "exits", **values)
+        who = _who(share)
+        yield finding_at(lines, leaving.lineno, "exits", who=who, test=node.lineno, call=first)
         return
 
 
 def _fails(leaving: stmt) -> bool:
     """Whether a process leaves with an exit code or a value for failure."""
     value = leaving.value if isinstance(leaving, Return) else None
-    if (
-        isinstance(leaving, Expr)
-        and isinstance(leaving.value, Call)
-        and dotted(leaving.value.func) in listed("exits")
-        and leaving.value.args
-    ):
-        value = leaving.value.args[0]
-        return not (isinstance(value, Constant) and not value.value)
+    if (call := _exit_of(leaving)) and call.args:
+        return not (isinstance(call.args[0], Constant) and not call.args[0].value)
     return isinstance(value, UnaryOp) and isinstance(value.op, USub)
 
 
@@ -288,10 +270,10 @@ def _swallowed(place: _Place, calls: Calls, lines: Lines) -> Findings:
         place.loop is None and not calls.always(place.rest.statements())
     ):
         return
-    inside = [one for one in calls.inside(node.body) if not one.only_if]
-    if all(one.kind == "backward" and not one.inner for one in inside) and not _steps(
-        place.loop or node.body
-    ):
+    inside = calls.surely(node.body)
+    around = [call for one in walk(place.loop or node.body) for call in calls_of(one)]
+    is_step = any(last_name(call) == "step" for call in around)  # of an optimizer
+    if not is_step and all(one.kind == "backward" and not one.inner for one in inside):
         return  # a gradient that nobody uses: a measurement
     if not inside or (len(list(walk(node.body))) < 2 and not inside[0].inner):
         return  # an attempt at one collective alone skips nothing
@@ -304,14 +286,8 @@ def _swallowed(place: _Place, calls: Calls, lines: Lines) -> Findings:
             or _asks_who(handler)
         ):
             continue
-        values = {"text": inside[0].text, "line": inside[0].line}
-        yield finding_at(lines, handler.lineno, "swallowed", **values)
+        yield finding_at(lines, handler.lineno, "swallowed", call=inside[0])
         return
-
-
-def _steps(block: Statements) -> bool:
-    """Whether an optimizer makes a step."""
-    return any(last_name(call) == "step" for one in walk(block) for call in calls_of(one))
 
 
 def _ends_job(block: Statements) -> bool:
@@ -319,9 +295,7 @@ def _ends_job(block: Statements) -> bool:
     last = block[-1] if block else None
     if isinstance(last, If) and last.orelse:
         return _ends_job(last.body) and _ends_job(last.orelse)
-    return isinstance(last, (Raise, Return)) or any(
-        dotted(call.func) in listed("exits") for one in block[-1:] for call in calls_of(one)
-    )
+    return isinstance(last, (Raise, Return)) or _exit_of(last) is not None
 
 
 def _asks_who(handler: ExceptHandler) -> bool:
@@ -358,16 +332,11 @@ def _unpaired(suspects: Sequence[_Suspect]) -> list[_Suspect]:
 
 def _in_words(suspects: Sequence[_Suspect], lines: Lines) -> Findings:
     for one in suspects:
-        call = one.collective
-        line = call.line
+        call, who = one.collective, _who(one.share)
         inside = f" (it makes {call.kind}, line {call.inner})" if call.inner else ""
-        why = (
-            f"only {_who(one.share)} reach this line (condition in line {one.test}), but"
-            f" {call.text} waits for all ranks{inside}"
-        )
         of = "forward" if call.kind == "forward" else "save"
         key = f"{of}_on_some_ranks" if call.only_if else "on_some_ranks"
-        yield finding_at(lines, line, key, why=why, only_if=call.only_if)
+        yield finding_at(lines, call.line, key, who=who, test=one.test, call=call, inside=inside)
 
 
 def _who(share: Share) -> str:

@@ -144,12 +144,13 @@ def _pods(fields: Map, text: str) -> Job:
     at = next(iter(inside(fields, "spec")), fields)
     # the Job of Volcano is not that of Kubernetes
     row = kind if kind in rows and not version.startswith("batch.volcano.sh/") else "pods"
+    workers = number(inside(fields, "spec", "mpiReplicaSpecs", "Worker", "replicas"))
     place = Place(
         "pods",
         placed(nodes, at) if is_known else None,
         total=placed(total, at) if is_known and total else None,
         on_each=True,
-        slots=_slots(fields) if kind == "MPIJob" else None,
+        slots=times(workers, number(inside(fields, "spec", "slotsPerWorker")) or ONE),
         row=row,
         meets=_MEETS.search(text) is not None,
     )
@@ -162,13 +163,6 @@ def _pods(fields: Map, text: str) -> Job:
             launches.append(replace(made, all=number(asked)))
         roles.append(replace(_container(fields), launches=launches))
     return Job(kind, fields, roles)
-
-
-def _slots(job: Map) -> Count:
-    """Processes that the workers of an MPIJob take."""
-    workers = number(inside(job, "spec", "mpiReplicaSpecs", "Worker", "replicas"))
-    each = number(inside(job, "spec", "slotsPerWorker")) or ONE
-    return times(workers, each)
 
 
 def _role(role: Role, own: Map, place: Place, each: Count) -> Role:

@@ -183,7 +183,15 @@ ROWS = (
     ),
     _Row(("device-by-global-rank",), "rank_device_mapping", STRONG, no_such_device),
     _Row(
-        ("nodes-differ", "launcher-on-one-node", "same-node-rank", "standalone-of-several-nodes"),
+        (
+            "nodes-differ",
+            "launcher-on-one-node",
+            "same-node-rank",
+            "standalone-of-several-nodes",
+            "hostfile",
+            "slots-fewer-than-ranks",
+            "meeting-points-differ",
+        ),
         "launch_mismatch",
         STRONG,
         did_not_meet,
