@@ -21,6 +21,7 @@ from unhang.audit.rules.node_rules import (
     evidence_of,
     rendered,
     severity_in,
+    undecided,
 )
 from unhang.audit.rules.rules import ANY_DIFFERENCE, Rule, group_names
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
@@ -167,17 +168,10 @@ def _decide(
     hosts = tuple(host for host, _ in outliers)
     try:
         verdict = "fail" if plain(rule.when.evaluate(world)) else "pass"
-    except Undecided as problem:
-        verdict = "skip" if problem.is_skip else "unknown"
-        missing = tuple((one.path, one.status, one.reason) for one in problem.causes)
-        return GroupJudged(verdict, group, hosts, comparison, missing=missing)
-    except RuleStopped as problem:
+    except (Undecided, RuleStopped) as problem:
+        one = undecided(rule, problem)
         return GroupJudged(
-            "unknown",
-            group,
-            hosts,
-            missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),),
-            stopped=True,
+            one.verdict, group, hosts, comparison, missing=one.missing, stopped=one.stopped
         )
     if verdict == "pass":
         return GroupJudged("pass", group)
