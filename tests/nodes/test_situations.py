@@ -95,7 +95,7 @@ class TestDriverThatDeadlocksPeerToPeer:
         assert "nccl-p2p-disabled" in audit.rules("gpu001")
 
     def test_development_and_production_disagree(self, audit):
-        assert "fleet-driver-differs" in audit.rules()
+        assert "group-driver-differs" in audit.rules()
 
 
 class TestTimeoutFolkloreAndDisagreement:

@@ -93,3 +93,84 @@ def test_a_single_node_with_other_gpus_is_still_compared(tmp_path):
     judge_cases.write_run(tmp_path / "run", *nodes)
     found = judge_folder(tmp_path / "run", [], None, "2026-11-20")["causes"]
     assert ["gpu4"] in [one["nodes"] for one in found if one["rule"] == "group-gpu-model-differs"]
+
+
+def newer_cudnn(sections):
+    sections["cuda"]["cudnn"] = [{"path": "/usr/lib/libcudnn.so.9", "version": "9.99.0"}]
+
+
+def other_toolkit(sections):
+    sections["cuda"]["default"] = {**(sections["cuda"]["default"] or {}), "version": "11.0.3"}
+
+
+def older_firmware(sections):
+    for card in sections["network"]["rdma"]:
+        card["firmware"] = "28.39.1002"
+
+
+def older_kernel(sections):
+    sections["kernel"]["release"] = "6.8.0-31-generic"
+
+
+def other_python(sections):
+    sections["node"]["python"]["version"] = "3.9.2"
+
+
+def older_system(sections):
+    sections["node"]["os"]["pretty_name"] = "Ubuntu 20.04.6 LTS"
+
+
+def other_flavour(sections):
+    sections["driver"]["loaded"]["flavour"] = "proprietary"
+
+
+def found_between(tmp_path, fault, tested=6, lone=None):
+    """(rule, severity, hosts, found) about two nodes for tests that should equal `production`."""
+    nodes = []
+    for number in range(tested):
+        sections = faulty_fleet.healthy_sections("dgx_h200")
+        (lone if lone and not number else id)(sections)
+        nodes.append(judge_cases.node(f"gpu{number}", sections, groups=["production"]))
+    for number in range(2):
+        sections = faulty_fleet.healthy_sections("dgx_h200")
+        fault(sections)
+        more = {"groups": ["tests"], "policy": {"same_as": "production"}}
+        nodes.append(judge_cases.node(f"dev{number}", sections, **more))
+    judge_cases.write_run(tmp_path / "run", *nodes)
+    judge_folder(tmp_path / "run", [], None, "2026-11-20")
+    found = json.loads((tmp_path / "run" / "findings.json").read_text())["findings"]
+    return [
+        (one["rule"], one["severity"], one["hosts"], one["found"])
+        for one in found
+        if one["scope"] == "group" and one["verdict"] != "pass"
+    ]
+
+
+@pytest.mark.parametrize("tested", [1, 6])
+@pytest.mark.parametrize(
+    ("fault", "rule", "severity", "said"),
+    [
+        (older_driver, "group-driver-differs", "warning", "570.211.01"),
+        (older_kernel, "group-kernel-differs", "info", "6.8.0-31-generic"),
+        (other_flavour, "group-driver-flavour-differs", "info", "proprietary"),
+        (other_python, "group-python-differs", "info", "3.9.2"),
+        (older_system, "group-os-differs", "info", "Ubuntu 20.04.6 LTS"),
+        (other_toolkit, "unlike-the-others-of-its-group", "info", "11.0.3"),
+        (newer_cudnn, "unlike-the-others-of-its-group", "info", "9.99.0"),
+        (older_firmware, "unlike-the-others-of-its-group", "info", "28.39.1002"),
+    ],
+)
+def test_a_group_is_compared_with_the_one_it_should_equal(
+    tmp_path, fault, rule, severity, said, tested
+):
+    """However few nodes that has: they are right."""
+    found = found_between(tmp_path, fault, tested)
+    assert all(hosts == ["dev0", "dev1"] for _, _, hosts, _ in found)
+    assert (rule, severity) in [one[:2] for one in found if said in one[3]]
+    assert [one for one in found if one[1] == "error"] == []
+
+
+def test_groups_that_are_equal_or_of_which_one_node_drifted_are_no_finding(tmp_path):
+    assert found_between(tmp_path / "equal", id) == []
+    found = found_between(tmp_path / "drift", id, lone=older_driver)
+    assert found and all(hosts == ["gpu0"] for _, _, hosts, _ in found)

@@ -17,7 +17,7 @@ def test_a_comparison_has_the_texts_of_its_scope_unless_the_row_has_its_own(scop
     assert with_texts(row)["found"] == row["found"]
 
 
-@pytest.mark.parametrize(("scope", "missing"), [("node", True), ("group", False), ("fleet", False)])
+@pytest.mark.parametrize(("scope", "missing"), [("node", True), ("group", False)])
 def test_only_a_rule_about_one_node_is_refused_without_texts(scope, missing):
     rule = next(rule for rule in load_catalogue().rules if rule.scope == scope)
     row = {

@@ -90,7 +90,7 @@ def test_fleet_has_at_least_sixteen_nodes_and_all_but_the_broken_were_read(statu
         ),
         (2, "ws-3090-1", ["driver-545-23-08-p2p-deadlock"]),
         (2, "ws-3090-2", ["driver-545-23-08-p2p-deadlock", "nccl-p2p-disabled"]),
-        (2, "dev01", ["fleet-driver-differs"]),
+        (2, "dev01", ["group-driver-differs"]),
         (3, "fsdp01", ["nccl-setting-not-real", "gpu-shared-by-users", "gpu-in-use"]),
         (
             3,

@@ -299,9 +299,9 @@ def test_a_single_node_has_no_peers(tmp_path):
 def test_a_group_that_differs_from_the_one_it_should_equal_is_a_finding(tmp_path):
     row = {
         **DRIVER,
-        "scope": "fleet",
+        "tied": "info",
         "found": (
-            "{{ group }} has {{ outliers | map(attribute='value') | unique | join }}, {{ same_as }}"
+            "{{ group }} has {{ outliers | map(attribute='value') | unique | join }}, most"
             " {{ majority }}"
         ),
     }
@@ -311,8 +311,11 @@ def test_a_group_that_differs_from_the_one_it_should_equal_is_a_finding(tmp_path
         *fleet("535", "535", group="prod"),
         *fleet("545", group="dev", policy={"same_as": "prod"}),
     )["findings"]
-    assert (found["scope"], found["group"], found["hosts"]) == ("fleet", "dev", ["dev1"])
-    assert found["found"] == "dev has 545, prod 535"
+    assert (found["scope"], found["group"], found["hosts"]) == ("group", "dev", ["dev1"])
+    assert found["found"] == "dev has 545, most 535"
+    assert (found["severity"], found["expected"]) == (
+        "info", "what most nodes of prod have, so that what was tested is what runs",
+    )  # fmt: skip
 
 
 def test_a_waived_group_finding_is_waived(tmp_path):

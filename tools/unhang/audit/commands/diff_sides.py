@@ -9,7 +9,6 @@ from pathlib import Path
 from unhang.audit.compare.comparing import compare
 from unhang.audit.compare.rendering import (
     COLUMNS,
-    flat_rows_of,
     render_comparison,
     rows_of,
     without_secrets_in,
@@ -72,7 +71,7 @@ def show_sides(options: SideOptions) -> int:
     facts = [one.strip() for given in options.fact for one in given.split(",") if one.strip()]
     found = compare(first, second, options.launch or "slurm", facts)
     shown = without_secrets_in(found)
-    rows = flat_rows_of(shown) if options.format == "csv" else rows_of(shown)
+    rows = rows_of(shown, options.format == "csv")
     show_rows(
         options.format, options.quiet, lambda width: render_comparison(shown, width), rows, COLUMNS
     )

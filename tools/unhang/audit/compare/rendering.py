@@ -92,14 +92,10 @@ def _on_nodes(hosts: tuple[str, ...], side: Side, values: int) -> str:
     return f" ({shortened(fold_hosts(hosts), LONGEST_NODES)}{f', {len(hosts):,} nodes' if len(hosts) > 1 else ''})"  # noqa: E501
 
 
-def rows_of(shown: Comparison) -> list[dict[str, Any]]:
-    """{fact, a, b}: each side's values as [{value, nodes}]."""
-    return [{"fact": one.fact, "a": _plain(one.a), "b": _plain(one.b)} for one in shown.differences]
-
-
-def flat_rows_of(shown: Comparison) -> list[dict[str, Any]]:
-    """The same for CSV: the values of a side in one cell."""
-    return [{"fact": one.fact, "a": _cell(one.a), "b": _cell(one.b)} for one in shown.differences]
+def rows_of(shown: Comparison, is_flat: bool) -> list[dict[str, Any]]:
+    """{fact, a, b}: each side's values as [{value, nodes}]; is_flat: in one cell, for CSV."""
+    side = _cell if is_flat else _plain
+    return [{"fact": one.fact, "a": side(one.a), "b": side(one.b)} for one in shown.differences]
 
 
 def _plain(values: Values) -> list[dict[str, Any]]:

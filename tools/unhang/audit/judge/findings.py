@@ -28,7 +28,7 @@ _SEVERITY = {severity: place for place, severity in enumerate(SEVERITIES)}
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One finding before it is written. host None: group or fleet scope, then `judged` names the
+    """One finding before it is written. host None: group scope, then `judged` names the
     hosts."""
 
     rule: Rule

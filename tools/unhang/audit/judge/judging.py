@@ -1,4 +1,4 @@
-"""Judges a whole run folder: nodes, then groups, then groups against each other; waivers last."""
+"""Judges a whole run folder: nodes, then groups, also against each other; waivers last."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from unhang.audit.rules.groups import (
     GroupJudged,
     add_ballot,
     add_votes,
-    judge_fleet,
     judge_group,
     peers_of,
+    tied,
 )
 from unhang.audit.rules.node_rules import CatalogueView, Judged
 from unhang.audit.rules.rules import SEVERITIES, Rule, tables_shape
@@ -373,29 +373,20 @@ def _judge_peers(state: _Judging, view: CatalogueView) -> None:
             rule = state.engine.rules[vote[0]]
             state.engine.mark(rule.id)
             state.engine.evaluations += 1
-            if rule.scope == "group":
-                every = judge_group(rule, ballot, peers.policy, view, same_as)
-                _add_lacking(state, rule, ballot)
-            elif (
-                same_as
-                and same_as not in state.fleet.groups
-                and ballot.values
-                and not state.is_limited
-            ):
-                missing = (
-                    f"nodes of {same_as}",
-                    "absent",
-                    (
+            every = judge_group(rule, ballot, peers.policy, view)
+            _add_lacking(state, rule, ballot)
+            if same_as and "tied" in rule.row and not (ballot.item or {}).get("unit"):
+                if same_as in state.fleet.groups:
+                    among = tied(ballot, there.get(vote, Ballot(same_as)), same_as)
+                    every += judge_group(rule, among, peers.policy, view)
+                elif ballot.values and ballot.item is None and not state.is_limited:
+                    known = nearest(same_as, sorted(state.fleet.groups))
+                    reason = (
                         "no node of the run is in this group, which the policy names in"
-                        f" same_as{nearest(same_as, sorted(state.fleet.groups))}"
-                    ),
-                )
-                every = [GroupJudged("unknown", name, missing=(missing,))]
-            elif same_as:
-                among = there.get(vote, Ballot(same_as))
-                every = [judge_fleet(rule, ballot, among, peers.policy, view, same_as)]
-            else:
-                every = [GroupJudged("skip", name)]
+                        f" same_as{known}"
+                    )
+                    missing = (f"nodes of {same_as}", "absent", reason)
+                    every.append(GroupJudged("unknown", name, missing=(missing,)))
             for judged in every:
                 _add_group(state, rule, judged, peers)
 

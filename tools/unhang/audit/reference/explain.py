@@ -42,7 +42,6 @@ LONGEST_PLACE = 60  # a longer {{ expression }} in a text is shown as {{ … }}
 _LOOKS_AT = {
     "node": "each node by itself",
     "group": "the nodes of a group, against each other",
-    "fleet": "all groups, against each other",
 }
 
 

@@ -227,7 +227,7 @@ def places(fold: Fold, most: int = 6, longest: int = 10**9) -> list[str]:
     for place in fold.places:
         items = fold_items(place.items)
         lines.append(hosts(place.hosts, longest) + (f": {items}" if items else ""))
-    return lines or ["the whole fleet" if fold.example.get("scope") == "fleet" else "no host named"]
+    return lines or ["no host named"]
 
 
 def settings(policy: Mapping[str, Any], under: str = "") -> list[str]:

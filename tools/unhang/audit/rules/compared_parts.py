@@ -29,11 +29,13 @@ Rows = Sequence[tuple[Any, list[str]]]  # (value, hosts)
 Values = dict[str, str]  # by name
 
 
-def compared(rows: Rows, part: Mapping[str, Any], tables: Mapping[str, Any]) -> list[Rows]:
+def compared(
+    rows: Rows, part: Mapping[str, Any], tables: Mapping[str, Any], is_tied: bool = False
+) -> list[Rows]:
     """The differences between nodes, each as what most have and what others have: one for each set
     of names that some have otherwise, and one for all numbers that are far away. Names of which no
     value is on most nodes are a difference of all; nobody is told of it where nodes may be of two
-    sorts (is_quiet)."""
+    sorts (is_quiet). is_tied: what the first row has is right, however few have it."""
     row = tables.get(TABLE, {}).get(part["things"], {})
     own = [_by_name(value) for value, _ in rows]
     if part["together"] and row.get("slot"):
@@ -46,6 +48,8 @@ def compared(rows: Rows, part: Mapping[str, Any], tables: Mapping[str, Any]) -> 
         weights = [
             0 if one == UNREAD else len(on) for one, (_, on) in zip(given, rows, strict=True)
         ]
+        if is_tied:
+            weights[0] *= 1 + sum(weights)
         if part["unit"]:
             usual[name], is_odd = _far(given, weights, part, name, tables)
             into = odd

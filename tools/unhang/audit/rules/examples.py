@@ -3,21 +3,16 @@ silently when a deciding fact is removed."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from unhang.audit.rules.example_nodes import example_node
-from unhang.audit.rules.groups import (
-    Ballot,
-    add_votes,
-    judge_fleet,
-    judge_group,
-    peers_of,
-)
-from unhang.audit.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
+from unhang.audit.rules.groups import Ballot, add_votes, judge_group, peers_of
+from unhang.audit.rules.node_rules import CatalogueView, judge_rule, node_world
 from unhang.audit.rules.rules import Rule, tables_shape
-from unhang.audit.rules.votes import compare_all, compare_node
+from unhang.audit.rules.votes import compare_all
 from unhang.core.run.documents import InvalidNode
 from unhang.core.schemas.shapes import fact_shapes
 
@@ -54,7 +49,7 @@ def verdict_of(rule: Rule, fragment: Mapping[str, Any], view: CatalogueView) -> 
 
 
 def judge_example(rule: Rule, example: Any, view: CatalogueView) -> str:
-    """The verdict on one example: a fragment, or for group and fleet scope a list of fragments."""
+    """The verdict on one example: a fragment, or for group scope a list of fragments."""
     if rule.scope == "node":
         return verdict_of(rule, example, view)
     return judge_fragments(rule, example, view)
@@ -105,7 +100,7 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
         if _may_be_asked(rule, path):
             continue
         for how in ("null", "removed"):
-            damaged = _copy(example)
+            damaged = copy.deepcopy(dict(example))
             if _damage(damaged, [part for part in path if part != "**"], how == "removed"):
                 _say_unread(damaged, path)
                 yield (
@@ -116,7 +111,7 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
     for section in sorted(sections):
         if any(_may_be_asked(rule, path) for path in rule.decision_reads if path[0] == section):
             continue
-        damaged = _copy(example)
+        damaged = copy.deepcopy(dict(example))
         damaged[section] = {"probe": {"status": "timeout", "error": f"{section} did not answer"}}
         yield "timeout", section, damaged
 
@@ -160,12 +155,6 @@ def _may_be_asked(rule: Rule, path: tuple[str, ...]) -> bool:
     )
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(one) for key, one in value.items()}
-    return [_copy(one) for one in value] if isinstance(value, list) else value
-
-
 def _damage(holder: Any, path: list[str], remove: bool) -> bool:
     """Sets the value at the path to null, or removes it; in every item of a list. False if there
     was none."""
@@ -188,7 +177,7 @@ def _damage(holder: Any, path: list[str], remove: bool) -> bool:
 
 
 def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: CatalogueView) -> str:
-    """The verdict of a group or fleet rule on a list of example nodes."""
+    """The verdict of a group rule on a list of example nodes."""
     nodes = [example_node(fragment, f"node{place + 1}") for place, fragment in enumerate(fragments)]
     ballots: dict[tuple[str, str], Ballot] = {}
     for node in nodes:
@@ -202,29 +191,10 @@ def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: Ca
         for node in nodes
         for (name, _), ballot in ballots.items()
         if name == peers_of(node.groups, node.policy)
-        for verdict in _verdicts_of(rule, node, nodes, ballot, view)
+        for verdict in (one.verdict for one in judge_group(rule, ballot, node.policy, view))
     ]
     if any(ballot.lacking for ballot in ballots.values()):
         found.append("unknown")
     return next(
         (verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found), "skip"
     )
-
-
-def _verdicts_of(
-    rule: Rule,
-    node: NodeView,
-    nodes: Sequence[NodeView],
-    here: Ballot,
-    view: CatalogueView,
-) -> list[str]:
-    if rule.scope == "group":
-        return [one.verdict for one in judge_group(rule, here, node.policy, view)]
-    same_as = node.policy.get("same_as")
-    if not same_as:
-        return ["skip"]
-    there = Ballot(same_as)
-    for other in nodes:
-        if same_as in other.groups:
-            add_votes(there, [other.host], compare_node(rule, node_world(other, view)))
-    return [judge_fleet(rule, here, there, node.policy, view, same_as).verdict]

@@ -21,7 +21,6 @@ from unhang.core.catalogue.explains import explained_by
 
 ON_EVERY_EXAMPLE = {"run_status", "message", "host", "groups", "policy_error"}
 """Keys of an example that no path of a rule shows."""
-_HEIGHTS = {"node": 0, "group": 1, "fleet": 2}
 _GAP = re.compile(r"could not be written|not known \(|\{\{|(?<!\S)None(?!\S)|^\s*[,;]")
 # 8 GiB GiB: the filter of a quoted value writes the unit, and the sentence again
 _TWICE = re.compile(r"(?<![\w.-])([A-Za-z]{2,}) \1(?![\w.-])")
@@ -50,9 +49,7 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
     rows = {one.id: one.row for one in catalogue.rules}
     # A rule that is itself at fault is not there: its own fault is told.
     for other in sorted(explained_by(rows, rule.id) & rows.keys()):
-        if _HEIGHTS[rows[other]["scope"]] < _HEIGHTS[rule.scope] or (
-            rule.scope != "node" and rows[other]["scope"] != rule.scope
-        ):
+        if rule.scope != "node" and rows[other]["scope"] != rule.scope:
             yield (
                 f"explains: {other} is of scope {rows[other]['scope']}, and only rules of scope"
                 f" {rule.scope} may be named"

@@ -9,8 +9,8 @@ from unhang.core.catalogue.owners import DEFAULT_OWNER
 
 
 class Found(NamedTuple):
-    """One failure. number: its index in `findings`; hosts: of the finding; apart: for group and
-    fleet scope, the hosts of each value."""
+    """One failure. number: its index in `findings`; hosts: of the finding; apart: for group
+    scope, the hosts of each value."""
 
     number: int
     rule: str

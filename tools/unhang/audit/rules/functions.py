@@ -72,12 +72,8 @@ def _member(world: World, value: Any, holder: Any) -> bool:
         raise decided(world, path_of(value), "membership needs a list, a map or a text") from None
 
 
-def _every(world: World, values: Any) -> bool:
-    return all(truth(one) for one in world.items(values))
-
-
-def _some(world: World, values: Any) -> bool:
-    return any(truth(one) for one in world.items(values))
+def _over(fold: Callable[..., Any], of: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda world, values: fold(of(one) for one in world.items(values))
 
 
 def _text_test(compare: Callable[[str, str], bool]) -> Function:
@@ -118,8 +114,8 @@ TESTS: dict[str, Function] = {
     "true": lambda world, value: plain(value) is True,
     "false": lambda world, value: plain(value) is False,
     "whole": _whole,
-    "all": _every,
-    "any": _some,
+    "all": _over(all, truth),
+    "any": _over(any, truth),
     "subset": lambda world, value, other: all(
         one in plain(other) for one in plain(world.items(value))
     ),
@@ -181,10 +177,6 @@ def _extreme(choose: Callable[..., Any]) -> Function:
         return choose(items, key=plain)
 
     return filter_
-
-
-def _sum(world: World, values: Any) -> Any:
-    return sum(plain(one) for one in world.items(values))
 
 
 def _length(world: World, value: Any) -> int:
@@ -287,7 +279,7 @@ FILTERS: dict[str, Function] = {
     "last": _first(-1),
     "min": _extreme(min),
     "max": _extreme(max),
-    "sum": _sum,
+    "sum": _over(sum, plain),
     "flatten": _flatten,
     "known": _known_items,
     "intersect": _intersect,

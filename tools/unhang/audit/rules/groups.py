@@ -1,5 +1,5 @@
-"""Rules over several nodes: peers that should agree (group), and groups that should equal another
-(fleet)."""
+"""Rules over several nodes: peers that should agree, also with those of another group that their
+policy names."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from unhang.audit.rules.node_rules import (
     evidence_of,
     rendered,
     severity_in,
+    undecided,
 )
 from unhang.audit.rules.rules import ANY_DIFFERENCE, Rule, group_names
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
@@ -33,18 +34,21 @@ EVERYBODY = {"all", "ungrouped"}
 @dataclass
 class Ballot:
     """The values of one rule, or of one item of its list, over one peer group. values: key ->
-    (value, hosts); lacking: host -> why it has no value; item: the fields of that item."""
+    (value, hosts); lacking: host -> why it has no value; item: the fields of that item; like: the
+    group whose value, the first, is the right one."""
 
     group: str
     item: Mapping[str, Any] | None = None
     values: dict[Any, tuple[Any, list[str]]] = field(default_factory=dict)
     lacking: list[tuple[str, Judged]] = field(default_factory=list)
-    skipped: int = 0
+    like: str = ""
 
     def ranked(self) -> list[tuple[Any, list[str]]]:
         """(value, hosts), most frequent first."""
         rows = list(self.values.values())
-        return sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
+        if self.like or len(rows) < 2:
+            return rows
+        return sorted(rows, key=lambda row: (-len(row[1]), repr(row[0])))
 
     def majority(self) -> tuple[Any, list[str]] | None:
         """The value that more than half of the nodes with a value have, or None."""
@@ -99,14 +103,10 @@ def peers_of(groups: Iterable[str], policy: Mapping[str, Any]) -> str:
 
 
 def judge_group(
-    rule: Rule,
-    ballot: Ballot,
-    policy: Mapping[str, Any],
-    catalogue: CatalogueView,
-    same_as: str | None = None,
+    rule: Rule, ballot: Ballot, policy: Mapping[str, Any], catalogue: CatalogueView
 ) -> list[GroupJudged]:
-    """Group scope: whether the nodes of one peer group agree; one verdict for each difference. Skip
-    with fewer than two values."""
+    """Whether the nodes of one peer group agree; one verdict for each difference. Skip with fewer
+    than two values."""
     ranked: Sequence[tuple[Any, list[str]]] = ballot.ranked()
     if sum(len(hosts) for _, hosts in ranked) < 2:
         return [GroupJudged("skip", ballot.group)]
@@ -115,68 +115,46 @@ def judge_group(
     if each_own:
         differences = [_shared(ranked)]
     elif ballot.item is not None:
-        differences = compared(ranked, ballot.item, catalogue.tables)
+        differences = compared(ranked, ballot.item, catalogue.tables, bool(ballot.like))
     found = [
-        _compared(rule, ballot, rows, None if each_own else _majority_of(rows), policy, catalogue,
-                  same_as)
+        _decide(
+            rule,
+            ballot,
+            rows,
+            None if each_own else rows[0] if ballot.like else _majority_of(rows),
+            policy,
+            catalogue,
+        )
         for rows in differences
-    ]  # fmt: skip
+    ]
     return found or [GroupJudged("pass", ballot.group)]
 
 
-def _compared(
+def tied(here: Ballot, there: Ballot, same_as: str) -> Ballot:
+    """What most nodes of one group have, and before it what most of the group have that it should
+    equal; nothing where the nodes of one of the two do not agree, which is another finding."""
+    found = Ballot(here.group, here.item, like=same_as)
+    most = [one for one in (there.majority(), here.majority()) if one]
+    for value, hosts in most if len(most) > 1 else ():
+        add_votes(found, hosts, Compared(frozen(value), value))
+    return found
+
+
+def _decide(
     rule: Rule, ballot: Ballot, ranked: Sequence[tuple[Any, list[str]]],
     majority: tuple[Any, list[str]] | None, policy: Mapping[str, Any], catalogue: CatalogueView,
-    same_as: str | None,
 ) -> GroupJudged:  # fmt: skip
+    group = ballot.group
     outliers = [
         (host, value)
         for value, hosts in ranked
         if majority is None or value is not majority[0]
         for host in hosts
     ]
-    return _decide(rule, ballot, ranked, majority, outliers, policy, catalogue, same_as)
-
-
-def judge_fleet(
-    rule: Rule,
-    here: Ballot,
-    there: Ballot,
-    policy: Mapping[str, Any],
-    catalogue: CatalogueView,
-    same_as: str,
-) -> GroupJudged:
-    """Fleet scope: whether the majority of one group equals that of the group that its policy names
-    in same_as."""
-    mine, theirs = here.majority(), there.majority()
-    if mine is None or theirs is None:
-        lacking = here if mine is None else there
-        if not lacking.values:
-            return GroupJudged("skip", here.group)
-        reason = f"the nodes of {lacking.group} do not agree among themselves"
-        return GroupJudged(
-            "unknown",
-            here.group,
-            tuple(mine[1] if mine else ()),
-            missing=((rule.compare.source if rule.compare else "", "error", reason),),
-        )
-    if frozen(mine[0]) == frozen(theirs[0]):
-        ranked, outliers = [(mine[0], [*mine[1], *theirs[1]])], []
-    else:
-        ranked, outliers = [theirs, mine], [(host, mine[0]) for host in mine[1]]
-    return _decide(rule, here, ranked, theirs, outliers, policy, catalogue, same_as)
-
-
-def _decide(
-    rule: Rule, ballot: Ballot, ranked: Sequence[tuple[Any, list[str]]],
-    majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
-    policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None,
-) -> GroupJudged:  # fmt: skip
-    group = ballot.group
     assert rule.when is not None and rule.compare is not None
     if len(ranked) < 2 and rule.when.source == ANY_DIFFERENCE:
         return GroupJudged("pass", group)
-    world = _group_world(rule, group, ranked, majority, outliers, policy, catalogue, same_as)
+    world = _group_world(rule, group, ranked, majority, outliers, policy, catalogue)
     part: Mapping[str, Any] = {}
     if ballot.item is not None:
         usual = None if majority is None else majority[0]
@@ -190,17 +168,10 @@ def _decide(
     hosts = tuple(host for host, _ in outliers)
     try:
         verdict = "fail" if plain(rule.when.evaluate(world)) else "pass"
-    except Undecided as problem:
-        verdict = "skip" if problem.is_skip else "unknown"
-        missing = tuple((one.path, one.status, one.reason) for one in problem.causes)
-        return GroupJudged(verdict, group, hosts, comparison, missing=missing)
-    except RuleStopped as problem:
+    except (Undecided, RuleStopped) as problem:
+        one = undecided(rule, problem)
         return GroupJudged(
-            "unknown",
-            group,
-            hosts,
-            missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),),
-            stopped=True,
+            one.verdict, group, hosts, comparison, missing=one.missing, stopped=one.stopped
         )
     if verdict == "pass":
         return GroupJudged("pass", group)
@@ -217,11 +188,16 @@ def _decide(
         hosts,
         comparison,
         evidence,
-        texts={name: rendered(rule, name, world) for name in rule.texts},
-        severity=severity_in(rule, world),
+        texts={name: rendered(rule, name, world) for name in rule.texts} | _of_tied(ballot.like),
+        severity=rule.row["tied"] if ballot.like else severity_in(rule, world),
         where=things_that_differ(part, majority, outliers) if part else {},
         part=part,
     )
+
+
+def _of_tied(like: str) -> dict[str, str]:
+    is_as = f"what most nodes of {like} have, so that what was tested is what runs"
+    return {"expected": is_as} if like else {}
 
 
 def _comparison(
@@ -245,7 +221,7 @@ def _comparison(
 def _group_world(
     rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]],
     majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
-    policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None,
+    policy: Mapping[str, Any], catalogue: CatalogueView,
 ) -> World:  # fmt: skip
     kinds = group_names(rule.compare)
     no_majority = Unknown(
@@ -267,9 +243,6 @@ def _group_world(
             "counts",
         ),
         "group": group,
-        "same_as": same_as
-        if same_as is not None
-        else Unknown("unset", "same_as", "absent", "the policy does not set it"),
         "policy": Fact(policy, policy_shape(), "policy"),
         "tables": Fact(catalogue.tables, catalogue.tables_shape, "tables"),
         "today": catalogue.today,
@@ -293,9 +266,7 @@ def add_votes(ballot: Ballot, hosts: Sequence[str], compared: Compared) -> None:
             ballot.values[compared.key] = (compared.value, list(hosts))
         else:
             known[1].extend(hosts)
-    elif compared.judged.verdict == "skip":
-        ballot.skipped += len(hosts)
-    else:
+    elif compared.judged.verdict != "skip":
         ballot.lacking.extend((host, compared.judged) for host in hosts)
 
 

@@ -6,7 +6,7 @@ in, values out."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -214,10 +214,7 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
                 for value in _named_values(named, things, row, name, tables, why_null)
             )[:MOST_PARTS]
             unit = unit_of(field, row, tables)
-            reads = [
-                ".".join(path)
-                for path in reads_of_row({**row, "like": names, "fields": []}, tables)
-            ]
+            reads = reads_of_row({**row, "like": names, "fields": []}, tables)
             if values or not unit:
                 value = ", ".join(values) or NONE
                 of = "" if row["together"] or not is_quiet(row) else f" of {len(things)}"
@@ -238,7 +235,7 @@ def own(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
         names = sorted({_text(one) for one in given if one})
         if names:
             boot = getattr(sections.node, "boot_id", None)
-            reads = [".".join(path) for path in reads_of_row(row, tables)]
+            reads = reads_of_row(row, tables)
             own = {**row, "peers": row["unique"]}
             part = part_of(own, row["things"], " ".join([*names, str(boot)]), reads=reads)
             found.append(part if boot else why_null("node.boot_id"))
@@ -286,19 +283,22 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
     return [
         part_of(
             {**row, "things": f"{severity} settings", "peers": severity}, "settings",
-            ", ".join(own) or NONE, reads=["nccl.settings.*.value"],
+            ", ".join(own) or NONE, reads=[("nccl", "settings", "*", "value")],
         )
         for severity, own in values.items()
     ]  # fmt: skip
 
 
-def part_of(row: Mapping[str, Any], field: str, value: str, of: str = "", **more: Any) -> Fact:
+def part_of(
+    row: Mapping[str, Any], field: str, value: str, of: str = "", *, reads: Iterable[Path] = (),
+    **more: Any,
+) -> Fact:  # fmt: skip
     """of: with which nodes it is compared, those that have as many of such things: where one is
     gone, the numbers of the others name other things."""
     part = {
         "things": row["things"], "field": field, "value": value, "severity": row["peers"],
         "check": row["check"], "normal": {}, "unit": "", "together": row["together"],
-        "odd": "", "usual": "", "reads": [],
+        "odd": "", "usual": "", "reads": [".".join(path) for path in reads],
     }  # fmt: skip
     return Fact({**part, **more}, PART, f"{row['things']}: {field}{of}")
 

@@ -192,13 +192,7 @@ def judge_rule(rule: Rule, world: World) -> list[Judged]:
     try:
         return _judge(rule, world)
     except RuleStopped as problem:
-        return [
-            Judged(
-                "unknown",
-                missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),),
-                stopped=True,
-            )
-        ]
+        return [undecided(rule, problem)]
 
 
 def _judge(rule: Rule, world: World) -> list[Judged]:
@@ -214,7 +208,7 @@ def _judge(rule: Rule, world: World) -> list[Judged]:
     try:
         items = world.items(rule.for_each.evaluate(world))
     except Undecided as problem:
-        return [_undecided(problem, None)]
+        return [undecided(rule, problem)]
     rest = not_all_read(rule.decision_reads, world)
     if not items:
         return [rest or Judged("skip")]
@@ -294,7 +288,7 @@ def _applies(rule: Rule, world: World, item: str | None) -> Judged | None:
     try:
         return None if plain(rule.applies.evaluate(world)) else Judged("skip", item)
     except Undecided as problem:
-        return _undecided(problem, item)
+        return undecided(rule, problem, item)
 
 
 def _decide(rule: Rule, world: World, item: str | None) -> Judged:
@@ -312,7 +306,7 @@ def _decide(rule: Rule, world: World, item: str | None) -> Judged:
             )
         reads, world.reads = world.reads, None
     except Undecided as problem:
-        return _undecided(problem, item)
+        return undecided(rule, problem, item)
     return (
         Judged("fail", item, evidence_of(reads), severity=severity_in(rule, world))
         if value
@@ -331,10 +325,16 @@ def severity_in(rule: Rule, world: World) -> str | None:
         return undecided_severity(rule.severity_of)
 
 
-def _undecided(problem: Undecided, item: str | None) -> Judged:
+def undecided(
+    rule: Rule, problem: Undecided | RuleStopped, item: str | None = None, path: str = ""
+) -> Judged:
+    """The verdict where a rule cannot decide. path: of a cause that names none."""
+    if isinstance(problem, RuleStopped):
+        why = (f"rule {rule.id}", "error", f"the rule was stopped: {problem}")
+        return Judged("unknown", missing=(why,), stopped=True)
     if problem.is_skip:
         return Judged("skip", item)
-    causes = {(cause.path, cause.status, cause.reason): None for cause in problem.causes}
+    causes = {(cause.path or path, cause.status, cause.reason): None for cause in problem.causes}
     return Judged("unknown", item, missing=tuple(causes)[:MOST_EVIDENCE])
 
 

@@ -245,7 +245,7 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
 
 
 def names_of_groups(names: Mapping[str, Kind], compare: Expression | None) -> dict[str, Kind]:
-    """The names with which `when`, expected and found of a group or fleet rule may begin: policy
+    """The names with which `when`, expected and found of a group rule may begin: policy
     and tables besides the group's values, and the item of a list of which each is compared."""
     known = {name: names[name] for name in ("policy", "tables", "today", "item") if name in names}
     return {**known, **group_names(compare)}
@@ -266,7 +266,6 @@ def group_names(compare: Expression | None) -> dict[str, Kind]:
         "nodes": Kind(Shape("list", item=node)),
         "counts": Kind(Shape("list", item=count)),
         "group": Kind(TEXT),
-        "same_as": Kind(TEXT),
     }
 
 
@@ -333,14 +332,14 @@ def _check_fields(row: Mapping[str, Any]) -> None:
         if "when" not in row:
             raise RuleError("when", "is missing: a rule of scope node needs it")
         for field in {"compare", "within"} & row.keys():
-            raise RuleError(field, "belongs to scope group or fleet")
+            raise RuleError(field, "belongs to scope group")
         return
     if "compare" not in row:
-        raise RuleError("compare", f"is missing: a rule of scope {row['scope']} needs it")
-    if "within" in row and (row["scope"] != "group" or "for_each" in row):
-        raise RuleError("within", "belongs to scope group, to a rule without for_each")
+        raise RuleError("compare", "is missing: a rule of scope group needs it")
+    if "within" in row and "for_each" in row:
+        raise RuleError("within", "belongs to a rule without for_each")
     if row.get("for_each", PARTS[0]) not in PARTS:
-        raise RuleError("for_each", f"belongs to scope node; other scopes have only {PARTS}")
+        raise RuleError("for_each", f"belongs to scope node; group scope has only {PARTS}")
 
 
 def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

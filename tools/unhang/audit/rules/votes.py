@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.audit.rules.node_rules import Judged, not_all_read
+from unhang.audit.rules.node_rules import Judged, not_all_read, undecided
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.syntax import Path
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
@@ -65,23 +65,8 @@ def compare_node(rule: Rule, world: World, reads: Collection[Path] = ()) -> Comp
         # of the missing rest
         partly = not_all_read(reads or rule.decision_reads, world)
         return Compared(judged=partly) if partly else Compared(frozen(value), value, entry=entry)
-    except Undecided as problem:
-        if problem.is_skip:
-            return Compared(judged=Judged("skip"))
-        return Compared(
-            judged=Judged(
-                "unknown",
-                missing=tuple((one.path or path, one.status, one.reason) for one in problem.causes),
-            )
-        )
-    except RuleStopped as problem:
-        return Compared(
-            judged=Judged(
-                "unknown",
-                missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),),
-                stopped=True,
-            )
-        )
+    except (Undecided, RuleStopped) as problem:
+        return Compared(judged=undecided(rule, problem, path=path))
 
 
 def frozen(value: Any) -> Any:

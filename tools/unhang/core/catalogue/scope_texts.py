@@ -25,14 +25,6 @@ TEXTS: dict[str, dict[str, Any]] = {
         "found": _FOUND,
         "remedy": {"person": SAME_ON_ALL},
     },
-    "fleet": {
-        "expected": (
-            "one version in all groups that are tied by same_as, so that what was tested is what"
-            " runs"
-        ),
-        "found": _FOUND,
-        "remedy": {"person": SAME_ON_ALL},
-    },
 }
 
 

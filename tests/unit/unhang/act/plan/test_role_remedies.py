@@ -112,8 +112,8 @@ def test_what_contradicts_the_inventory_is_refused_and_stays_out_of_the_policy()
 
 def test_a_role_without_what_it_needs_in_the_policy_is_a_persons():
     held = {"role": "gpu_driver", "policy": {"driver": {"held": True}}}
-    ((rule, what),) = person(finding("fleet-driver-differs", held, scope="fleet"))
-    assert rule == "fleet-driver-differs"
+    ((rule, what),) = person(finding("group-driver-differs", held, scope="group"))
+    assert rule == "group-driver-differs"
     assert what.endswith(
         "set driver.version or driver.min or driver.max in unhang_policy for role gpu_driver"
     )

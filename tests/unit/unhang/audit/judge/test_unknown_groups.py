@@ -14,13 +14,13 @@ from unhang.core.errors import UserError
 from unhang.core.run.run_input import read_run_input
 from unhang.core.schemas.policy import load_policy
 
-FLEET = rule(None, id="fleet-differs", scope="fleet", compare="driver.loaded.version")
+TIED = rule(None, id="differs", scope="group", tied="info", compare="driver.loaded.version")
 FAULT = rule("policy_error != ''", id="bad-policy", found="{{ policy_error }}")
 
 
 def judged(tmp_path, same_as, limit=None, policy=None):
     """(rule, verdict, hosts, found) of each finding."""
-    catalogue = load_catalogue([write_rules(tmp_path / "rules", FLEET, FAULT)], built_in=False)
+    catalogue = load_catalogue([write_rules(tmp_path / "rules", TIED, FAULT)], built_in=False)
     dev = {"groups": ["all", "dev"], "policy": {"same_as": same_as}}
     run = write_run(
         tmp_path / "run",
@@ -43,7 +43,7 @@ def test_a_group_that_no_node_is_in_makes_the_comparison_unknown_and_leaves_the_
     tmp_path, same_as, near
 ):
     ((rule_id, verdict, _, found),) = judged(tmp_path, same_as)
-    assert (rule_id, verdict) == ("fleet-differs", "unknown")
+    assert (rule_id, verdict) == ("differs", "unknown")
     assert found.endswith(
         f"no node of the run is in this group, which the policy names in same_as{near}"
     )
