@@ -19,7 +19,8 @@ from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
 # nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu
 _OF_A_TOOL = re.compile(
-    rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu"
+    rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu|(?:^|\n)\| {1,4}\d{1,3} [^\n|]{0,90}\|"
+    rb" {1,4}[0-9A-F]{4,8}:"
     rb"|(?:^|\n)[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
     rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
 )
@@ -82,10 +83,12 @@ def printed_evidence(
                 words = {
                     "title": one.title, "means": one.found, "person": one.person, "owner": one.owner
                 }  # fmt: skip
+                id_ = f"audit:{one.rule}"  # of more GPUs no more certain than of one
+                level = "weak" if id_ in {known.id for known in found} else _LEVELS[one.severity]
                 found.append(
                     Evidence(
-                        cause, WEIGHTS[_LEVELS[one.severity]], one.found, (event,),
-                        f"audit:{one.rule}", one.sources, (), one.who, words,
+                        cause, WEIGHTS[level], one.found, (event,), id_, one.sources, (), one.who,
+                        words,
                     )
                 )  # fmt: skip
     return found

@@ -13,7 +13,6 @@ from unhang.core.secrets_in_text import without_secrets
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
-from unhang.jobs.diagnose.logs.rank_steps import RankStep
 from unhang.jobs.diagnose.logs.reading import Input
 from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, rank_of
 from unhang.jobs.diagnose.meaning.rules.failures import (
@@ -162,7 +161,7 @@ class Conclusion(NamedTuple):
 
     word: str
     why: str
-    event: Event | RankStep | RankLine | None = None
+    event: Event | RankLine | None = None
     first: tuple[str, ...] = ()
 
 
@@ -202,13 +201,15 @@ def rank_that_works(facts: Facts) -> Conclusion | None:
 
 def rank_that_stopped(facts: Facts) -> Conclusion | None:
     """Only the program's own lines show the ranks, and one came less far than the others."""
-    if not (stopped := facts.stopped):
+    ranked = sorted(facts.steps.items(), key=lambda one: one[1].step)
+    if len(ranked) < 2 or ranked[0][1].step == ranked[1][1].step:
         return None
+    (rank, line), (_, farthest) = ranked[0], ranked[-1]
     why = (
-        f"the log just stops, and rank {stopped.rank} stopped first: its last step is"
-        f" {stopped.own}, the others came to {stopped.others}"
+        f"the log just stops, and rank {rank} stopped first: its last step is {line.step}, the"
+        f" others came to {farthest.step}"
     )
-    return Conclusion("no_end", why, stopped.event, (ASK_ONE_RANK.format(f"rank {stopped.rank}"),))
+    return Conclusion("no_end", why, line, (ASK_ONE_RANK.format(f"rank {rank}"),))
 
 
 def slow_job(facts: Facts) -> Conclusion | None:
@@ -571,7 +572,7 @@ def is_from_a_program(facts: Facts) -> bool:
         if event.file not in own and event.kind != "folklore" and event.fact not in NAMES
     )
     return any(True for _ in lines) or bool(
-        facts.stopped
+        rank_that_stopped(facts)
         or facts.words
         or facts.flights
         or facts.traced
