@@ -152,9 +152,9 @@ class Facts:
         several = len({one.group for one in self.timeouts}) > 1
         return bool(roots) and bool(parts or several or roots & {one.rank for one in self.timeouts})
 
-    def has(self, *ids: str) -> bool:
-        """Whether a signature with one of these ids matched outside a quotation."""
-        return any(event.id in ids and not event.quoted for event in self.events)
+    def has(self, *ids: str) -> list[Event]:
+        """The events of signatures with these ids that nobody only quotes."""
+        return [event for event in self.events if event.id in ids and not event.quoted]
 
     def values(self, name: str) -> list[str]:
         """The distinct values of a fact, in their order."""

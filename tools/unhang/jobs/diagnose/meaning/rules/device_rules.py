@@ -20,11 +20,7 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/2/102, diagnose/acs_iommu/silent-after-p2p.
     """
-    p2p = [
-        event
-        for event in facts.of("transport")
-        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
-    ]
+    p2p = _over_p2p(facts)
     worked = facts.said("training_step", "average_bandwidth", "comm_destroyed", "library_failed")
     if (
         not p2p
@@ -44,6 +40,14 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
         why = "peer-to-peer is in use and the job hangs"
         yield Evidence("acs_iommu", SUPPORTING - 0.4, why, (p2p[-1],), "p2p-and-hang")
         yield Evidence("driver_p2p_bug", SUPPORTING - 0.8, why, (p2p[-1],), "p2p-and-hang")
+
+
+def _over_p2p(facts: Facts) -> list[Event]:
+    return [
+        event
+        for event in facts.of("transport")
+        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
+    ]
 
 
 def no_peer_access(facts: Facts) -> Iterator[Evidence]:
@@ -81,11 +85,7 @@ def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
         for event in facts.of("geforce")
         if (event.fields["value"] or "").startswith(("40", "50"))
     ]
-    p2p = [
-        event
-        for event in facts.of("transport")
-        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
-    ]
+    p2p = _over_p2p(facts)
     if cards and p2p and hang_signs(facts):
         yield Evidence(
             "unsupported_p2p_geforce",
