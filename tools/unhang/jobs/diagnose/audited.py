@@ -62,18 +62,18 @@ def audit_evidence(
 
 def printed_evidence(
     ends: Mapping[str, Block],
-    judged: Callable[[Sequence[str]], Sequence[PrintedFault] | None],
+    judged: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[PrintedFault]]],
     causes: Mapping[str, Mapping[str, Any]],
-) -> list[Evidence] | None:
-    """Evidence from what machine's tools print, as the audit's rules judge it, with the rule's
-    words; None if no file is such output."""
+) -> tuple[dict[str, None], list[Evidence]]:
+    """(the facts that machine's tools print, evidence from what the audit's rules find in them,
+    with the rule's words)."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
-    found: list[Evidence] | None = None
+    found: list[Evidence] = []
+    names: dict[str, None] = {}
     for file, block in ends.items():
         lines = [line.decode("utf-8", "replace") for line in block.lines]
-        if not _OF_A_TOOL.search(block.whole()) or (faults := judged(lines)) is None:
-            continue
-        found = found or []
+        looked_at, faults = judged(lines) if _OF_A_TOOL.search(block.whole()) else ((), ())
+        names |= dict.fromkeys(looked_at)
         for one in faults:
             if cause := by_rule.get(one.rule):
                 text = lines[one.at].strip()
@@ -91,7 +91,7 @@ def printed_evidence(
                         words,
                     )
                 )  # fmt: skip
-    return found
+    return names, found
 
 
 def audited_hosts(

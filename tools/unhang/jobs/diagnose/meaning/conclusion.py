@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
+from unhang.core.text import listed
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
@@ -150,7 +151,7 @@ OF_A_MACHINE_FACTS = (
 remarks and advice are not among them."""
 # facts that a sentence names as well as a program does
 NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version")
-MOST_LAST_WORDS = 3
+MOST_LAST_WORDS, MOST_NAMES = 3, 12
 # of a process's end, by others
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
 
@@ -725,9 +726,10 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 
 
 def _machine(facts: Facts) -> Conclusion | None:
+    read = f" in what it has: {listed(facts.of_tools, MOST_NAMES)}" if facts.of_tools else ""
     return (
-        Conclusion("healthy", "the output of the machine's tools shows no fault")
-        if facts.of_tools or any(facts.of(name) for name in OF_A_MACHINE_FACTS)
+        Conclusion("healthy", f"the output of the machine's tools shows no fault{read}")
+        if read or any(facts.of(name) for name in OF_A_MACHINE_FACTS)
         else None
     )
 
