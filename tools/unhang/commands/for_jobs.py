@@ -85,13 +85,14 @@ def _run(name: str) -> tuple[Path, Sequence[Any]]:
     return folder / FINDINGS, read_findings_record(folder).findings
 
 
-def _judged(lines: Sequence[str]) -> list[PrintedFault] | None:
+def _judged(lines: Sequence[str]) -> tuple[list[str], list[PrintedFault]]:
     from unhang.audit.rules.compiled_catalogue import load_catalogue
-    from unhang.commands.printed_facts import findings_in, rows_in
+    from unhang.commands.printed_facts import FIELD_OF, findings_in, rows_in
 
     if not (rows := rows_in(lines)):
-        return None
-    return [*findings_in(load_catalogue([]), rows)]
+        return [], []
+    looked_at = {FIELD_OF[name] for row in rows for name in row if name in FIELD_OF}
+    return sorted(looked_at), [*findings_in(load_catalogue([]), rows)]
 
 
 REFERENCE = Reference(_named, _run, _judged)

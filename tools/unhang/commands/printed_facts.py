@@ -20,6 +20,7 @@ from unhang_node.base.nvml.gpu_fields import sysfs_address
 # a field of a GPU in the facts, then the names that nvidia-smi has for it: columns of --query-gpu,
 # headings of -q joined by dots, tags of -q -x
 NAMES = """
+error                   error
 uuid                    uuid gpu_uuid
 model                   name gpu_name product_name
 pci_address             pci.bus_id gpu_bus_id gpu
@@ -72,7 +73,11 @@ _ROW = re.compile(
     r"\|\s{1,4}(?P<index>\d{1,3})\s+(?P<name>\S.{0,60}?)\s+(?P<persistence_mode>On|Off|N/A)\s*\|\s+"
     r"(?P<gpu>[0-9A-F]{4,8}:[0-9A-F:.]{7})\s+\S+\s*\|"
 )
-_LOAD = re.compile(r".*?(\d{1,3}%|N/A)\s+\S+\s*\|\s*$")
+_LOAD = re.compile(
+    r"(?:.*?\s(\d{1,5}W) ?/ {0,5}(\d{1,5}W) *\|)?(?: *(\d{1,8}MiB) ?/ *(\d{1,8}MiB) *\|)?"
+    r".*?(\d{1,3}%|N/A)\s+\S+\s*\|\s*"
+)
+OF_LOAD = "power.draw", "power.limit", "memory.used", "memory.total", "utilization.gpu"
 _NOT_KNOWN = re.compile(r"not known \([^()]{0,80}\), |(?: \(|, )not known \([^()]{0,80}\)\)?")
 _GPU = re.compile(r"\bGPU (\d{1,3})\b")
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7}")
@@ -108,7 +113,8 @@ def findings_in(catalogue: Catalogue, rows: Sequence[_Row]) -> Iterator[PrintedF
         rule, found = rules[number], _NOT_KNOWN.sub("", texts["found"])
         shown = [place for path, _ in judged.evidence for place in _places(path, rows)]
         named = [int(one) for one in _GPU.findall(found)]
-        places = [place for _, place in shown] or [
+        own = [place for at, place in shown if not named or devices[at]["index"] in named]
+        places = own or [
             min(place for _, place in row.values())
             for row, one in zip(rows, devices, strict=True)
             if one["index"] in named
@@ -160,12 +166,22 @@ def _of_report(lines: Sequence[str]) -> Iterator[_Row]:
 def _of_table(lines: Sequence[str]) -> Iterator[_Row]:
     """The GPUs of the table without options: three lines each, MIG mode in the third."""
     for at, line in enumerate(lines):
-        found = _ROW.match(line)
-        if found and at + 2 < len(lines):
-            yield {name: (text, at) for name, text in found.groupdict().items()} | {
-                "utilization.gpu": (_LOAD.sub(r"\1", lines[at + 1]), at + 1),
-                "mig.mode.current": (lines[at + 2].rstrip(" |").rpartition("|")[2], at + 2),
+        if not (found := _ROW.match(line)):
+            continue
+        row = {name: (text, at) for name, text in found.groupdict().items()}
+        below, mig = (*lines[at + 1 : at + 3], "", "")[:2]
+        if load := _LOAD.fullmatch(below):
+            row |= {
+                name: (text, at + 1)
+                for name, text in zip(OF_LOAD, load.groups(), strict=True)
+                if text
             }
+        if mig:
+            row["mig.mode.current"] = mig.rstrip(" |").rpartition("|")[2], at + 2
+        if "ERR!" in line + below:
+            shown = f"nvidia-smi cannot read values of GPU {found['index']}"
+            row["error"] = shown, at if "ERR!" in line else at + 1
+        yield row
 
 
 def _entry(line: str) -> tuple[int, str, str | None] | None:

@@ -19,7 +19,8 @@ from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
 # nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu
 _OF_A_TOOL = re.compile(
-    rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu"
+    rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu|(?:^|\n)\| {1,4}\d{1,3} [^\n|]{0,90}\|"
+    rb" {1,4}[0-9A-F]{4,8}:"
     rb"|(?:^|\n)[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
     rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
 )
@@ -61,18 +62,18 @@ def audit_evidence(
 
 def printed_evidence(
     ends: Mapping[str, Block],
-    judged: Callable[[Sequence[str]], Sequence[PrintedFault] | None],
+    judged: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[PrintedFault]]],
     causes: Mapping[str, Mapping[str, Any]],
-) -> list[Evidence] | None:
-    """Evidence from what machine's tools print, as the audit's rules judge it, with the rule's
-    words; None if no file is such output."""
+) -> tuple[dict[str, None], list[Evidence]]:
+    """(the facts that machine's tools print, evidence from what the audit's rules find in them,
+    with the rule's words)."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
-    found: list[Evidence] | None = None
+    found: list[Evidence] = []
+    names: dict[str, None] = {}
     for file, block in ends.items():
         lines = [line.decode("utf-8", "replace") for line in block.lines]
-        if not _OF_A_TOOL.search(block.whole()) or (faults := judged(lines)) is None:
-            continue
-        found = found or []
+        looked_at, faults = judged(lines) if _OF_A_TOOL.search(block.whole()) else ((), ())
+        names |= dict.fromkeys(looked_at)
         for one in faults:
             if cause := by_rule.get(one.rule):
                 text = lines[one.at].strip()
@@ -82,13 +83,15 @@ def printed_evidence(
                 words = {
                     "title": one.title, "means": one.found, "person": one.person, "owner": one.owner
                 }  # fmt: skip
+                id_ = f"audit:{one.rule}"  # of more GPUs no more certain than of one
+                level = "weak" if id_ in {known.id for known in found} else _LEVELS[one.severity]
                 found.append(
                     Evidence(
-                        cause, WEIGHTS[_LEVELS[one.severity]], one.found, (event,),
-                        f"audit:{one.rule}", one.sources, (), one.who, words,
+                        cause, WEIGHTS[level], one.found, (event,), id_, one.sources, (), one.who,
+                        words,
                     )
                 )  # fmt: skip
-    return found
+    return names, found
 
 
 def audited_hosts(

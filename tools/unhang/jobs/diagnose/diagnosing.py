@@ -86,8 +86,8 @@ def diagnose(
 
 def with_printed(facts: Facts, reference: Reference) -> tuple[Facts, list[Evidence]]:
     """The facts, with whether facts of a machine are among them, and what the rules find in it."""
-    found = printed_evidence(facts.ends, reference.judged, load_causes())
-    return replace(facts, of_tools=found is not None), found or []
+    names, found = printed_evidence(facts.ends, reference.judged, load_causes())
+    return replace(facts, of_tools=tuple(names)), found
 
 
 def diagnose_text(text: str) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_g
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_hosts import hosts_in_names, hosts_in_words
-from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
@@ -53,11 +52,11 @@ _INFORMS = re.compile(
 @dataclass(frozen=True, eq=False)
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its
-    last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
+    last lines. job: its own files. steps: rank -> the line of its last step. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack; seen: what they show. of_tools: whether
-    facts of a machine were read."""
+    process -> its last stack; seen: what they show. of_tools: the
+    facts of a machine that were read."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -69,14 +68,14 @@ class Facts:
     flights: Recording | None = None
     traced: Traced | None = None
     job: tuple[JobFile, ...] = ()
-    stopped: Stopped | None = None
+    steps: Mapping[int, RankLine] = field(default_factory=dict)
     words: Mapping[int, RankLine] = field(default_factory=dict)
     waited: WaitedFor = field(default_factory=WaitedFor)
     ras: RasStanding | None = None
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
     seen: Seen = field(default_factory=Seen)
     ends: Mapping[str, Block] = field(default_factory=dict)
-    of_tools: bool = False
+    of_tools: tuple[str, ...] = ()
 
     @cached_property
     def counts(self) -> list[tuple[str, str, RankLine]]:
@@ -153,9 +152,9 @@ class Facts:
         several = len({one.group for one in self.timeouts}) > 1
         return bool(roots) and bool(parts or several or roots & {one.rank for one in self.timeouts})
 
-    def has(self, *ids: str) -> bool:
-        """Whether a signature with one of these ids matched outside a quotation."""
-        return any(event.id in ids and not event.quoted for event in self.events)
+    def has(self, *ids: str) -> list[Event]:
+        """The events of signatures with these ids that nobody only quotes."""
+        return [event for event in self.events if event.id in ids and not event.quoted]
 
     def values(self, name: str) -> list[str]:
         """The distinct values of a fact, in their order."""
@@ -195,7 +194,6 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     )
     made = [call for scan in scans for call in scan.calls.values()]
     traced = traced_calls(made, set_up) if made else None
-    stopped = rank_that_stopped_first(scan.steps for scan in scans)
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
     return Facts(
         events,
@@ -208,7 +206,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         recording_of(flights, at.waits),
         traced,
         job,
-        stopped,
+        {rank: line for scan in scans for rank, line in scan.steps.items()},
         words,
         ras.waited
         if ras and ras.waited.names_somebody
@@ -336,7 +334,7 @@ def _highest_rank(
     return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
-def evidence_of(event: Event | RankStep | RankLine) -> dict[str, Any]:
+def evidence_of(event: Event | RankLine) -> dict[str, Any]:
     """{file, line, text} of an event, and the span of the text that matched."""
     line = {"file": event.file, "line": event.line, "text": event.text}
     return {**line, "at": [*event.at]} if isinstance(event, Event) else line

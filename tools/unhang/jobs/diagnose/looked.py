@@ -59,13 +59,13 @@ class Reference:
 
     named    text -> lines on what it names, with what is known of each
     run      name of a run -> its findings.json and its findings; raises UserError
-    judged   lines of a file -> what the rules find in the output of a machine's tool; None for
-             lines of no such tool
+    judged   lines of a file -> the names of the facts that the output of a machine's tool has, none
+             for lines of no such tool; and what the rules find in them
     """
 
     named: Callable[[str], list[str]]
     run: Callable[[str], tuple[Path, Sequence[Any]]]
-    judged: Callable[[Sequence[str]], Sequence[PrintedFault] | None]
+    judged: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[PrintedFault]]]
 
 
 @dataclass(frozen=True)
@@ -88,4 +88,4 @@ def _no_run(name: str) -> tuple[Path, Sequence[Any]]:
     raise NotImplementedError(name)
 
 
-WITHOUT = Reference(lambda text: [], _no_run, lambda lines: None)
+WITHOUT = Reference(lambda text: [], _no_run, lambda lines: ((), ()))

@@ -48,41 +48,6 @@ AFTER_THE_REPAIR = "its output is among the inputs; once more after the repair: 
 EXPLAINED = ("image_refused", "launch_failed", "actor_died", "killed")
 IN_WORDS = ("the ", "each ")  # how steps begin that are no command
 _IMPORT = "No module named "
-# fact of a line -> what shows more of it, whatever the outcome
-OF_LINES: tuple[tuple[str, str, str], ...] = (
-    ("image_refused", "kubectl describe pod {pod} | tail -20", "its events name what was refused"),
-    ("image_refused", "the same pull by hand on one node (enroot import, docker pull, crictl pull)",
-     "401, 403: credentials; 404: name or tag; it works: proxy or cache of the node's service"),
-    ("launch_failed", "srun --mpi=list", "the plugin that the line names is not there: this"),
-    ("actor_died", "tail -n 40 /tmp/ray/session_latest/logs/*.err; dmesg -T | grep -i -e 'killed"
-     " process' -e xid", "on the node of the worker that died: a traceback, its memory, or an Xid"),
-    ("gdrcopy_missing", "ls -l /dev/gdrdrv; lsmod | grep gdrdrv",
-     "not on the host: load the module gdrdrv; not in the container: bring the device in"),
-    ("local_peer_closed", "nc -l 45000 & sleep 1; echo lines | nc -v 127.0.0.1 45000",
-     "closed or stalled: a security agent, proxy or packet filter; lines pass: the peer's own log"),
-    ("gloo_wait", "each rank prints its number and the time before that call",
-     "one comes late or never: its own log; all came: the network between them"),
-    ("peer_gone", "the log of the rank on the peer host, and dmesg -T there",
-     "what ended that process"),
-    ("memory_share_high", "the same start with 0.8 of GPU memory for the server",
-     "it runs: no memory was left for NCCL's buffers and CUDA graphs; no change: not memory"),
-    ("fork_warned", "the same run with num_workers=0, then with multiprocessing_context='spawn'",
-     "both run: a worker was forked from a process with threads and waits for a lock"),
-    ("killed", "sacct -j {job} -o JobID,State%30,ExitCode,MaxRSS,ReqMem,Elapsed",
-     "OUT_OF_MEMORY or a MaxRSS near ReqMem: memory; TIMEOUT or CANCELLED: it was ended"),
-    ("killed", FAULTS, "a killed process or an Xid at that time: this; none: the scheduler's log"),
-)  # fmt: skip
-OF_A_NODE = (("", FAULTS, "a line at that time: the machine; none: the program's own traceback"),)
-# launcher of a job that failed, "" for any -> what shows more of it, if it can be filled
-FAILED: tuple[tuple[str, str, str], ...] = (
-    ("Kubernetes", "kubectl get events --sort-by .lastTimestamp | tail -30",
-     "why a pod was ended or could not start"),
-    ("Slurm", "sacct -j {job} -o JobID,State%30,ExitCode,MaxRSS,Elapsed,NodeList",
-     "the step that failed first, its exit code and its node"),
-    *OF_A_NODE,
-    ("", "the whole output of the process that failed first (torchrun --log-dir LOGS --tee 3; srun"
-     " -o %j-%t)", "its first error is the cause; what others print follows from it"),
-)  # fmt: skip
 OF_A_MACHINE = (
     "an Xid, a killed process or a bus error names what failed; unhang audit reads the whole"
     " machine"
@@ -191,11 +156,11 @@ def _of_what_was_seen(
     if word == "healthy":
         yield "unhang inspect", "if it still seems to hang: whether it moves, and where"
         return
-    seen = [one for one, _, _ in OF_LINES if facts.said(one)]
+    rows = [row for row in table("steps_of_lines").values() if facts.said(row["fact"])]
     of_lines = [
-        (command, tells)
-        for fact, run, tells in OF_LINES
-        if fact in seen[:1] and (command := filled(run, values))
+        (command, str(row["tells"]))
+        for row in rows
+        if row["fact"] == rows[0]["fact"] and (command := filled(row["run"], values))
     ]
     if word != "failure":
         yield inspect_command(facts, values, on_one_host), ALIVE
@@ -205,9 +170,11 @@ def _of_what_was_seen(
     if any(_IMPORT in event.text for event in facts.of("crash")):
         yield WHICH_PYTHON
     yield from of_lines
-    for launcher, run, tells in OF_A_NODE if {*seen} & {*EXPLAINED} else FAILED:
-        if launcher in {"", *launchers(facts)} and (command := filled(run, values)):
-            yield command, tells
+    explains = any(row["fact"] in EXPLAINED for row in rows)
+    for row in table("steps_of_failures").values():
+        fits = row["run"] == FAULTS if explains else row["launcher"] in {"", *launchers(facts)}
+        if fits and (command := filled(row["run"], values)):
+            yield command, row["tells"]
 
 
 def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str, Any]] | None:

@@ -58,7 +58,6 @@ TROUBLE = (  # evidence that by itself shows a fault
     "dcgm-software-test-of-some-failed",
     "dcgm-software-test-of-all-failed",
     "gpu-off-nvlink",
-    "gpu-unlike-its-peers",
     "stands-elsewhere",
     "stacks-differ",
     "sxid",

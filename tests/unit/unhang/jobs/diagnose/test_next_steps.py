@@ -8,9 +8,10 @@ import subprocess
 
 import pytest
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 from unhang.jobs.diagnose.matching.signatures import load_causes
-from unhang.jobs.diagnose.next_steps import FAILED, IN_WORDS, MOST_COMMANDS, OF_LINES
+from unhang.jobs.diagnose.next_steps import IN_WORDS, MOST_COMMANDS
 from unhang.jobs.diagnose.rendering import render_table
 
 REFUSED = (
@@ -50,7 +51,8 @@ def test_the_further_steps_of_a_cause_are_its_other_commands():
 
 
 def test_what_is_shown_on_the_screen_is_read_by_a_shell_and_the_rest_says_that_it_is_words():
-    rows = [(run, tells) for _, run, tells in (*OF_LINES, *FAILED)]
+    tables = (table("steps_of_lines"), table("steps_of_failures"))
+    rows = [(row["run"], row["tells"]) for one in tables for row in one.values()]
     commands = [run for run, _ in rows if not run.startswith(IN_WORDS)]
     assert len(commands) >= 8 and all(tells for _, tells in rows)
     for run in commands:

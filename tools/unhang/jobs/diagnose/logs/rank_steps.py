@@ -5,13 +5,10 @@ most: `best step 6`, said once, is none."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from unhang.core.quotes import leading_words
+from unhang.jobs.diagnose.logs.last_words import LAST_LINES, LONGEST, RankLine
 
-LAST_LINES = 2000  # lines of a block that are looked at, from its end
-FEWEST_RANKS = 2
 _RANK = re.compile(
     rb"\b[Rr](?:ank|ANK)["
     rb" :=_#]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|^\s{0,4}\[(\d{1,5})\]|^\s{0,4}(\d{1,5}): "
@@ -24,35 +21,12 @@ _STEP = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class RankStep:
-    """The last step of a rank, with its line. head: what stands before it, without numbers; seen:
-    how often the rank printed that in its last block."""
-
-    rank: int
-    step: int
-    file: str
-    line: int
-    text: str
-    head: bytes = b""
-    seen: int = 1
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The rank that stopped first. others: the step that the others reached."""
-
-    rank: int
-    own: int
-    others: int
-    event: RankStep
-
-
 def note_steps(
-    lines: list[bytes], first: int, file: str, rank_of_file: int | None, steps: dict[int, RankStep]
+    lines: list[bytes], first: int, file: str, rank_of_file: int | None, steps: dict[int, RankLine]
 ) -> None:
     """Adds the last step of each rank, or ~label, in these lines. first: the number of the first
-    line; rank_of_file: for lines that name no rank."""
+    line; rank_of_file: for lines that name no rank. A line's head is what stands before the step,
+    without numbers, and it was printed so often in the last block."""
     begin = max(0, len(lines) - LAST_LINES)
     found: dict[tuple[int, bytes], list[tuple[int, int]]] = {}
     for index in range(begin, len(lines)):
@@ -65,22 +39,13 @@ def note_steps(
         rank = int(named[named.lastindex or 0]) if named else rank_of_file
         rank = ~rank if named and rank is not None and named.lastindex in _LABELS else rank
         if rank is not None:
-            head = _NUMBER.sub(b"#", line[max(0, step.start() - 300) : step.start(1)])
-            found.setdefault((rank, head), []).append((index, int(step[1])))
-    for (rank, head), places in sorted(found.items(), key=lambda one: one[1][-1]):
+            before = _NUMBER.sub(b"#", line[max(0, step.start() - LONGEST) : step.start(1)])
+            found.setdefault((rank, before), []).append((index, int(step[1])))
+    for (rank, before), places in sorted(found.items(), key=lambda one: one[1][-1]):
         known, (index, number) = steps.get(rank), places[-1]
-        if known is None or known.head == head or known.seen <= len(places):
-            text = leading_words(lines[index][:301].decode("utf-8", "replace"), 300).strip()
-            steps[rank] = RankStep(rank, number, file, first + index, text, head, len(places))
-
-
-def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> Stopped | None:
-    """The one rank whose last step is lower than that of all others; None if several are, or only
-    one rank prints steps."""
-    last = {rank: step for found in steps for rank, step in found.items()}
-    if len(last) < FEWEST_RANKS:
-        return None
-    ranked = sorted(last.values(), key=lambda one: one.step)
-    if ranked[0].step == ranked[1].step:
-        return None
-    return Stopped(ranked[0].rank, ranked[0].step, ranked[-1].step, ranked[0])
+        head, text = (
+            one.decode("utf-8", "replace") for one in (before, lines[index][: LONGEST + 1])
+        )
+        if known is None or known.head == head or known.printed <= len(places):
+            text = leading_words(text, LONGEST).strip()
+            steps[rank] = RankLine(file, first + index, text, head, len(places), number)

@@ -15,9 +15,9 @@ from pathlib import PurePath
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
-from unhang.jobs.diagnose.logs.last_words import LastWords
+from unhang.jobs.diagnose.logs.last_words import LastWords, RankLine
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
-from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
+from unhang.jobs.diagnose.logs.rank_steps import note_steps
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
@@ -124,7 +124,7 @@ class Scan:
     # index of an event -> the wrapper of its line
     outside: dict[int, Prefix] = field(default_factory=dict)
     job: JobFile | None = None
-    steps: dict[int, RankStep] = field(default_factory=dict)
+    steps: dict[int, RankLine] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
     ras: list[RasAnswer] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
@@ -175,8 +175,7 @@ def _name_ranks(scan: Scan, labels: Labels, stacks: Iterable[Stack]) -> None:
     """Puts the rank where only a launcher's label stands before a line."""
     scan.stacks = [replace(one, rank=labels.rank_of(one.rank)) for one in stacks]
     scan.words.lines = labels.by_rank(scan.words.lines)
-    steps = labels.by_rank(scan.steps)
-    scan.steps = {rank: replace(step, rank=rank) for rank, step in steps.items()}
+    scan.steps = labels.by_rank(scan.steps)
     for place, one in enumerate(scan.events):
         if (one.prefix.rank or 0) < 0:
             prefix = replace(one.prefix, rank=labels.rank_of(one.prefix.rank))

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
+from unhang.core.text import listed
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
-from unhang.jobs.diagnose.logs.rank_steps import RankStep
 from unhang.jobs.diagnose.logs.reading import Input
 from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, rank_of
 from unhang.jobs.diagnose.meaning.rules.failures import (
@@ -151,7 +151,7 @@ OF_A_MACHINE_FACTS = (
 remarks and advice are not among them."""
 # facts that a sentence names as well as a program does
 NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version")
-MOST_LAST_WORDS = 3
+MOST_LAST_WORDS, MOST_NAMES = 3, 12
 # of a process's end, by others
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
 
@@ -162,7 +162,7 @@ class Conclusion(NamedTuple):
 
     word: str
     why: str
-    event: Event | RankStep | RankLine | None = None
+    event: Event | RankLine | None = None
     first: tuple[str, ...] = ()
 
 
@@ -202,13 +202,15 @@ def rank_that_works(facts: Facts) -> Conclusion | None:
 
 def rank_that_stopped(facts: Facts) -> Conclusion | None:
     """Only the program's own lines show the ranks, and one came less far than the others."""
-    if not (stopped := facts.stopped):
+    ranked = sorted(facts.steps.items(), key=lambda one: one[1].step)
+    if len(ranked) < 2 or ranked[0][1].step == ranked[1][1].step:
         return None
+    (rank, line), (_, farthest) = ranked[0], ranked[-1]
     why = (
-        f"the log just stops, and rank {stopped.rank} stopped first: its last step is"
-        f" {stopped.own}, the others came to {stopped.others}"
+        f"the log just stops, and rank {rank} stopped first: its last step is {line.step}, the"
+        f" others came to {farthest.step}"
     )
-    return Conclusion("no_end", why, stopped.event, (ASK_ONE_RANK.format(f"rank {stopped.rank}"),))
+    return Conclusion("no_end", why, line, (ASK_ONE_RANK.format(f"rank {rank}"),))
 
 
 def slow_job(facts: Facts) -> Conclusion | None:
@@ -571,7 +573,7 @@ def is_from_a_program(facts: Facts) -> bool:
         if event.file not in own and event.kind != "folklore" and event.fact not in NAMES
     )
     return any(True for _ in lines) or bool(
-        facts.stopped
+        rank_that_stopped(facts)
         or facts.words
         or facts.flights
         or facts.traced
@@ -724,9 +726,10 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 
 
 def _machine(facts: Facts) -> Conclusion | None:
+    read = f" in what it has: {listed(facts.of_tools, MOST_NAMES)}" if facts.of_tools else ""
     return (
-        Conclusion("healthy", "the output of the machine's tools shows no fault")
-        if facts.of_tools or any(facts.of(name) for name in OF_A_MACHINE_FACTS)
+        Conclusion("healthy", f"the output of the machine's tools shows no fault{read}")
+        if read or any(facts.of(name) for name in OF_A_MACHINE_FACTS)
         else None
     )
 

@@ -4,39 +4,15 @@ failures of attempts that a later one made good. Values in, values out."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.matching.scanning import Event
 
-# signs that a job runs
-WORKS = ("training_step", "average_bandwidth", "healthy_end", "server_started")
-RETRIED = (
-    "master-name-unknown", "torch-address-unknown", "torch-name-without-address",
-    "torch-connect-no-answer", "nccl-connect-refused",
-    "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
-    "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused",
-    "perftest-cannot-connect",
-    "exception-of-a-connection", "name-has-no-address", "any-connection-refused",
-    "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
-    "pod-fits-no-node", "ray-waits-for-gpus", "ray-request-not-scheduled",
-    "pod-lacks-toleration-for-gpus", "pod-gets-no-network", "pod-not-yet-prepared",
-    "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there",
-    "device-plugin-not-with-kubelet",
-)  # fmt: skip
-# steps follow: another job or pod was taken away, or this one started again
-OF_ANOTHER_START = ("nodes-taken-by-another-job", "node-taken-back")
 # what a pod's start has overcome once its container runs
 BEFORE_THE_START = ("pod-gets-no-network", "pod-not-yet-prepared")
-# A warning about a late rank or worker: if the job makes steps, or the server serves, it came.
-WAITED = ("horovod-stall", "vllm-no-broadcast-block")
-# Errors about adapters that a library probes and may not use; the exit code of the job shows
-# whether they matter.
-PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
-# libibverbs tries the drivers of all vendors: a missing one does not matter if adapters are in use
-NOT_MISSED = ("rdma-provider-not-loaded",)
-# a plugin tries one kind of provider after the other
-OTHER_TAKEN = ("net-plugin-no-provider", "net-plugin-failed")
 # A batch ran out of memory: if the job still ended normally, a smaller batch was tried.
 SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
 BOOT = "Linux version "  # the first line of a boot
@@ -125,76 +101,32 @@ def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:
         for event in events
         if event.id == DIED_OF_IT and shut_down is not None and event.line > shut_down
     }
-    events = [event for event in events if event.line not in of_it] if of_it else events
-    events = (
-        events
-        if ended is None
-        else [event for event in events if event.fact != "killed" or event.line < ended]
-    )
-    return (
-        events
-        if by_slurm is None
-        else [event for event in events if event.id != KILLED_BY_SLURM or event.line < by_slurm]
-    )
+    return [
+        event
+        for event in events
+        if event.line not in of_it
+        and (ended is None or event.fact != "killed" or event.line < ended)
+        and (by_slurm is None or event.id != KILLED_BY_SLURM or event.line < by_slurm)
+    ]
 
 
 def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file without failed connections, names and waits that must have worked on a
     later try, because the job worked afterwards."""
-    worked = max(
-        (event.line for event in events if event.fact in WORKS and not event.quoted),
-        default=0,
-    )
-    ended_well = max((event.line for event in events if event.fact == "exit_zero"), default=0)
-    in_use = max(
-        (
-            event.line
-            for event in events
-            if event.fact == "net_devices" and event.fields["net"] == "IB"
-        ),
-        default=0,
-    )
-    over_fabric = max(
-        (
-            event.line
-            for event in events
-            if event.fact == "network_used"
-            and any(one in (event.fields["value"] or "") for one in ("abric", "AWS", "OFI"))
-        ),
-        default=0,
-    )
     ended_after_all = _ended_well_after_all(events)
     too_large = _lines_of_batches_too_large(events) if ended_after_all else ()
     events = [
         event for event in events if event.line not in too_large or event.line > ended_after_all
     ]
-    passed = {
-        **dict.fromkeys(SURVIVED, ended_after_all),
-        **dict.fromkeys(RETRIED, worked),
-        **dict.fromkeys(
-            WAITED,
-            max(
-                worked,
-                *(event.line for event in events if event.fact == "server_serves"),
-                0,
-            ),
-        ),
-        **dict.fromkeys(PROBED, ended_well),
-        **dict.fromkeys(NOT_MISSED, in_use),
-        **dict.fromkeys(OTHER_TAKEN, over_fabric),
-        **dict.fromkeys(
-            OF_ANOTHER_START,
-            max(
-                (event.line for event in events if event.fact == "training_step"),
-                default=0,
-            ),
-        ),
-    }
+    passed = dict.fromkeys(SURVIVED, ended_after_all)
+    for row in table("overcome").values():
+        line = max((event.line for event in events if _shows(event, row)), default=0)
+        passed |= dict.fromkeys(row["faults"], line)
     assigned, started = (
         [event for event in events if event.fact == fact]
         for fact in ("pod_assigned", "pod_started")
     )
-    ready = max((event.line for event in events if event.fact == "node_ready"), default=0)
+    ready = _last(events, "node_ready")
     events = [
         event
         for event in events
@@ -210,6 +142,12 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
         for event in events
         if not (event.id in BEFORE_THE_START and _began_later(event, started))
     ]
+
+
+def _shows(event: Event, row: Mapping[str, Any]) -> bool:
+    """Whether the line shows that the faults of a row of the table are overcome."""
+    text = event.fields.get(row["field"]) or ""
+    return event.fact in row["by"] and not event.quoted and any(one in text for one in row["has"])
 
 
 def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
@@ -237,7 +175,7 @@ def _began_later(event: Event, started: Sequence[Event]) -> bool:
 def _lines_of_batches_too_large(events: Sequence[Event]) -> set[int]:
     """The lines of batches that ran out of memory before the last step: a smaller batch
     followed."""
-    stepped = max((event.line for event in events if event.fact == "training_step"), default=0)
+    stepped = _last(events, "training_step")
     return {event.line for event in events if event.id in SURVIVED and event.line < stepped}
 
 
@@ -249,13 +187,13 @@ def _ended_well_after_all(events: Sequence[Event]) -> int:
         event.fact in ENDED and not event.quoted and event.line not in too_large for event in events
     ):
         return 0
+    return _last(events, "healthy_end", "server_started")
+
+
+def _last(events: Sequence[Event], *facts: str) -> int:
+    """The last line with one of the facts that nobody only quotes; 0 without one."""
     return max(
-        (
-            event.line
-            for event in events
-            if event.fact in ("healthy_end", "server_started") and not event.quoted
-        ),
-        default=0,
+        (event.line for event in events if event.fact in facts and not event.quoted), default=0
     )
 
 

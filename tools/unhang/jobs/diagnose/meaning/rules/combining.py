@@ -50,8 +50,6 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     work.ranks_have_two_rendezvous,
     work.versions_of_hosts_differ,
     work.ranks_share_a_core,
-    gpu_table.gpu_works_unlike_its_peers,
-    gpu_table.gpu_cannot_be_read,
     gpu_table.gpu_is_off_nvlink,
     gpu_table.dcgm_test_fails,
     time.port_loses_its_link,

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
-from unhang.jobs.diagnose.meaning.queried_gpus import number_in, queried_rows
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
-_WIDTH = "pcie.link.width"
 _NOT_IDLE = 8.0  # GT/s: the speed of PCIe 3; a link that saves power has 2.5 or 5
 
 
@@ -22,11 +20,7 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/2/102, diagnose/acs_iommu/silent-after-p2p.
     """
-    p2p = [
-        event
-        for event in facts.of("transport")
-        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
-    ]
+    p2p = _over_p2p(facts)
     worked = facts.said("training_step", "average_bandwidth", "comm_destroyed", "library_failed")
     if (
         not p2p
@@ -46,6 +40,14 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
         why = "peer-to-peer is in use and the job hangs"
         yield Evidence("acs_iommu", SUPPORTING - 0.4, why, (p2p[-1],), "p2p-and-hang")
         yield Evidence("driver_p2p_bug", SUPPORTING - 0.8, why, (p2p[-1],), "p2p-and-hang")
+
+
+def _over_p2p(facts: Facts) -> list[Event]:
+    return [
+        event
+        for event in facts.of("transport")
+        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
+    ]
 
 
 def no_peer_access(facts: Facts) -> Iterator[Evidence]:
@@ -83,11 +85,7 @@ def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
         for event in facts.of("geforce")
         if (event.fields["value"] or "").startswith(("40", "50"))
     ]
-    p2p = [
-        event
-        for event in facts.of("transport")
-        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
-    ]
+    p2p = _over_p2p(facts)
     if cards and p2p and hang_signs(facts):
         yield Evidence(
             "unsupported_p2p_geforce",
@@ -207,14 +205,12 @@ def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
     """A GPU uses fewer lanes than it and its slot have. Only a lower speed means an idle GPU that
     saves power.
 
-    Decides diagnose_batches/9/033, diagnose_outputs/pcie_and_gpus/link-width-of-smi,
-    diagnose_outputs/pcie_and_gpus/link-width-queried.
+    Decides diagnose_outputs/pcie_and_gpus/link-width-of-smi.
     """
     rows = [(event.number("now"), event.number("max"), event) for event in facts.of("link_width")]
     rows += [
         (event.number("width"), event.number("max"), event) for event in facts.of("link_limited")
     ]
-    rows += [row for event in facts.of("gpu_query") for row in _lanes(event)]
     narrow = [row for row in rows if 0 < row[0] < row[1]]
     if narrow:
         now, most, event = min(narrow, key=lambda row: row[0])
@@ -251,19 +247,6 @@ def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
             why,
             (*limited[:2], *slow[:1]),
             "slower-than-the-card",
-        )
-
-
-def _lanes(event: Event) -> Iterator[tuple[int, int, Event]]:
-    """(current lanes, maximum lanes, line) of each row; if the maximum was not queried, it is that
-    of the widest GPU."""
-    rows = queried_rows(event)
-    widest = max((number_in(row.get(f"{_WIDTH}.current")) for row in rows), default=0)
-    for row in rows:
-        yield (
-            number_in(row.get(f"{_WIDTH}.current")),
-            number_in(row.get(f"{_WIDTH}.max", str(widest))),
-            event,
         )
 
 

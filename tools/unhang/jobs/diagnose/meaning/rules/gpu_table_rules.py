@@ -7,126 +7,20 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
 
-from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
+from unhang.core.verdict.odd_one_out import odd_ones_out
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
-from unhang.jobs.diagnose.meaning.queried_gpus import number_in, queried_rows
 
 STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
 HINTING = WEIGHTS["hinting"]
 POSSIBLE = SUPPORTING + 1
-BUSY_PERCENT, IDLE_PERCENT = 95, 5
-COOL = 0.4  # of the limit: a kernel that waits for other GPUs draws no more
-COMPUTES = 2.0  # times the power of GPUs that wait
-LOAD_TOLERANCE, SHARE_TOLERANCE = 15.0, 0.25  # per cent of load; share of the median
-LINES_TO_THE_LOAD = 3
-MOST_SHOWN = 8
 CLEARLY = 6  # GPUs that agree, for more than "possible"
 _BUS = re.compile(r"(?i)pcie|nvbandwidth")
 _OF_SOFTWARE = re.compile(
     r"(?i)denylist|blacklist|nvml lib|cuda (?:main|toolkit)|permissions|persistence|environment"
     r"|graphics proc|fabric manager|software|deployment|nccl"
 )
-
-
-class _Gpu(NamedTuple):
-    """A GPU in a table. event: the line that shows its load. cap: limit of its power in W, 0 if
-    not known."""
-
-    number: str
-    load: int
-    watt: float
-    cap: float
-    used: int
-    event: Event
-
-
-def gpu_works_unlike_its_peers(facts: Facts) -> Iterator[Evidence]:
-    """All GPUs but one are busy at little power, as they are in a kernel that waits for others; the
-    one is idle with as much memory in use, or computes. GPUs that draw much power compute by
-    themselves, and one without work beside them is no sign.
-
-    Decides diagnose_odd_ones/tables/idle-gpu-with-full-memory,
-    diagnose_odd_ones/tables/computing-gpu-among-waiting-ones,
-    diagnose_odd_ones/tables/idle-gpu-in-csv.
-    """
-    for gpus in _tables_of_gpus(facts):
-        if len(gpus) <= AT_LEAST:
-            continue
-        rows = {
-            one.number: {"load": one.load, "power": one.watt, "memory": one.used} for one in gpus
-        }
-        usual = {name: median(row[name] for row in rows.values()) for name in ("power", "memory")}
-        tolerances = {
-            "load": LOAD_TOLERANCE,
-            **{name: SHARE_TOLERANCE * value for name, value in usual.items()},
-        }
-        wait = [one for one in gpus if one.load >= BUSY_PERCENT and one.watt < COOL * one.cap]
-        for odd in odd_ones_out(rows, tolerances) if len(wait) >= AT_LEAST else ():
-            one = next(gpu for gpu in gpus if gpu.number == odd.row)
-            is_idle = one.load <= IDLE_PERCENT and "memory" not in odd.differs
-            computes = one.load >= BUSY_PERCENT and one.watt > COMPUTES * usual["power"]
-            if one in wait or not (is_idle or computes):
-                continue
-            does = "is idle with its memory in use" if is_idle else "computes"
-            why = (
-                f"GPU {one.number} {does} ({one.load} %, {one.watt:g} W), and {len(wait)} others"
-                f" are at {wait[0].load} % with {wait[0].watt:g} W, as where they wait for it"
-            )
-            yield Evidence(
-                "slow_rank_or_io", POSSIBLE, why, (one.event,), "gpu-unlike-its-peers",
-                who=(f"GPU {one.number}",),
-            )  # fmt: skip
-
-
-def _tables_of_gpus(facts: Facts) -> Iterator[list[_Gpu]]:
-    """The GPUs of each table of nvidia-smi and of each query."""
-    loads = {one.place: one for one in facts.of("gpu_load")}
-    found: list[_Gpu] = []
-    for row in facts.of("gpu_row"):
-        below = (loads.get((row.file, row.line + more)) for more in range(1, LINES_TO_THE_LOAD + 1))
-        load = next((one for one in below if one), None)
-        if load is None:
-            continue
-        index, (watt, cap, used, percent) = (
-            row.fields["index"] or "",
-            (load.number(name) for name in ("watt", "cap", "used", "load")),
-        )
-        if found and (int(index) <= int(found[-1].number) or found[-1].event.file != row.file):
-            yield found
-            found = []
-        found.append(_Gpu(index, percent, watt, cap, used, load))
-    yield found
-    for event in facts.of("gpu_query"):
-        yield [
-            _Gpu(
-                row.get("index", str(place)), number_in(row.get("utilization.gpu")),
-                number_in(row.get("power.draw")), number_in(row.get("power.limit")),
-                number_in(row.get("memory.used")), event,
-            )
-            for place, row in enumerate(queried_rows(event))
-            if "utilization.gpu" in row
-        ]  # fmt: skip
-
-
-def gpu_cannot_be_read(facts: Facts) -> Iterator[Evidence]:
-    """nvidia-smi prints ERR! for values of a GPU, in the lines below the one with its number.
-
-    Decides diagnose_odd_ones/tables/one-gpu-cannot-be-read.
-    """
-    rows = {one.place: one.fields["index"] for one in facts.of("gpu_row")}
-    shown: dict[str, Event] = {}
-    for event in facts.of("smi_error"):
-        above = ((event.file, event.line - less) for less in range(LINES_TO_THE_LOAD))
-        index = next((rows[place] for place in above if place in rows), None)
-        shown.setdefault(f"GPU {index}" if index else "a GPU", event)
-    if shown:
-        yield Evidence(
-            "xid_hardware", STRONG, f"nvidia-smi cannot read values of {', '.join(shown)}",
-            tuple(shown.values())[:MOST_SHOWN], "gpu-cannot-be-read",
-            who=tuple(name for name in shown if name != "a GPU"),
-        )  # fmt: skip
 
 
 def gpu_is_off_nvlink(facts: Facts) -> Iterator[Evidence]:

@@ -49,9 +49,7 @@ def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_documented/gpu_nccl_torch_2/mig-slices-same-parent.
     """
-    duplicate = [
-        event for event in facts.events if event.id == "nccl-duplicate-gpu" and not event.quoted
-    ]
+    duplicate = facts.has("nccl-duplicate-gpu")
     if duplicate and facts.of("mig"):
         why = "the ranks are on MIG instances of one GPU, which NCCL does not join"
         yield Evidence(
@@ -72,9 +70,7 @@ def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
 
     Keeps silent: diagnose_documented/between_nodes_3/mpijob-launcher-retries-until-dns.
     """
-    unknown = [
-        event for event in facts.events if event.id == "master-name-unknown" and not event.quoted
-    ]
+    unknown = facts.has("master-name-unknown")
     found = [
         (event, later)
         for event in unknown
@@ -93,9 +89,7 @@ def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_real/master-name-unknown, diagnose_user_jobs/master-address-is-two-addresses,
     diagnose_real/hostname-unresolvable.
     """
-    if unknown := [
-        event for event in facts.events if event.id in NAME_UNKNOWN and not event.quoted
-    ]:
+    if unknown := facts.has(*NAME_UNKNOWN):
         why = "the name does not resolve, which comes before any connection"
         yield Evidence("firewall_ports", -STRONG, why, (unknown[0],), "name-leads-nowhere")
         yield Evidence("wrong_interface", -STRONG, why, (unknown[0],), "name-leads-nowhere")
@@ -137,9 +131,7 @@ def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
             for event in facts.of("setting")
             if event.fields["name"] == "MASTER_ADDR" and _is_elsewhere(event.fields["value"])
         ]
-        if named and (
-            waits := [event for event in facts.events if event.id in NO_ANSWER and not event.quoted]
-        ):
+        if named and (waits := facts.has(*NO_ANSWER)):
             why = (
                 "the job runs on one machine, and waits for another address,"
                 f" {named[0].fields['value']}"

@@ -11,7 +11,7 @@ from statistics import median
 from unhang.core.catalogue.own_tables import table
 from unhang.core.quotes import leading_words
 from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
-from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.line_prefixes import parse_stamp
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -125,7 +125,7 @@ def rank_went_silent(facts: Facts) -> Iterator[Evidence]:
         )
         yield Evidence(
             "slow_rank_or_io", SUPPORTING, why, (), "rank-went-silent",
-            places=({"file": line.file, "line": line.line, "text": line.text},),
+            places=(evidence_of(line),),
             who=(f"rank {rank}",),
         )  # fmt: skip
 

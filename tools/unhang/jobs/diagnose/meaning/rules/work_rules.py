@@ -154,7 +154,7 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_batches/12/c12.
     """
     rows = [
-        (_seconds(event, "data"), _seconds(event, "step"), event)
+        (event.decimal("data"), event.decimal("step"), event)
         for event in facts.said("data_of_step")
     ]
     shares = sorted(data / step for data, step, _ in rows if step)
@@ -163,7 +163,7 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
         yield Evidence(
             "slow_rank_or_io", STRONG, why, (rows[0][2], rows[-1][2]), "steps-wait-for-data"
         )
-    times = [(_seconds(event, "seconds"), event) for event in facts.said("step_took")][1:]
+    times = [(event.decimal("seconds"), event) for event in facts.said("step_took")][1:]
     usual = (
         sorted(seconds for seconds, _ in times)[len(times) // 4]
         if len(times) >= SEVERAL_STEPS
@@ -182,10 +182,6 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
             (late[0][1], late[-1][1]),
             "steps-in-turns",
         )
-
-
-def _seconds(event: Event, name: str) -> float:
-    return event.decimal(name)
 
 
 def _work_outlasts_limit(
