@@ -75,12 +75,16 @@ def note_steps(
 
 
 def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> Stopped | None:
-    """The one rank whose last step is lower than that of all others; None if several are, or only
-    one rank prints steps."""
+    """The one rank whose last step is lower than that of all others; None if several are, it
+    printed steps later than one of them, or only one rank prints steps."""
     last = {rank: step for found in steps for rank, step in found.items()}
     if len(last) < FEWEST_RANKS:
         return None
     ranked = sorted(last.values(), key=lambda one: one.step)
-    if ranked[0].step == ranked[1].step:
+    first, *others = ranked
+    prints_on = first.seen > 1 and any(
+        one.line < first.line for one in others if one.file == first.file
+    )
+    if prints_on or first.step == others[0].step:
         return None
-    return Stopped(ranked[0].rank, ranked[0].step, ranked[-1].step, ranked[0])
+    return Stopped(first.rank, first.step, ranked[-1].step, first)

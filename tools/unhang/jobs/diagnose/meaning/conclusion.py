@@ -689,13 +689,15 @@ def _dumps(facts: Facts) -> Conclusion | None:
 
 
 def _counted(facts: Facts) -> Conclusion | None:
-    """Lines of a program that unhang does not know repeat counts that stand still."""
-    for who, why, line in facts.counts:
-        ask = (ASK_ONE_RANK.format(who),)
+    """Records of a program that unhang does not know show who differs, or that nobody does."""
+    for one in sorted(facts.counts, key=lambda one: not one.who):
+        if not one.who:
+            return Conclusion("healthy" if one.well else "no_end", one.why, one.line)
+        ask = (ASK_ONE_RANK.format(one.who),)
         return Conclusion(
             "no_end",
-            f"the lines of this program, which unhang does not know, show {who}: {why}",
-            line,
+            f"the lines of this program, which unhang does not know, show {one.who}: {one.why}",
+            one.line,
             ask,
         )
     return None
