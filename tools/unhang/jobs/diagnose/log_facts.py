@@ -16,7 +16,7 @@ from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_g
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_hosts import hosts_in_names, hosts_in_words
-from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
+from unhang.jobs.diagnose.logs.rank_steps import RankStep, rank_that_stopped_first
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
@@ -53,9 +53,9 @@ _INFORMS = re.compile(
 @dataclass(frozen=True, eq=False)
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its
-    last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
-    last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
-    or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
+    last lines. job: its own files. stopped: the rank whose last step is lowest, and the others'
+    step. words: rank -> its last line before a watchdog gave up. waited: who is waited for, by
+    NCCL's RAS or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
     process -> its last stack; seen: what they show. of_tools: whether
     facts of a machine were read."""
 
@@ -69,7 +69,7 @@ class Facts:
     flights: Recording | None = None
     traced: Traced | None = None
     job: tuple[JobFile, ...] = ()
-    stopped: Stopped | None = None
+    stopped: tuple[RankStep, int] | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
     waited: WaitedFor = field(default_factory=WaitedFor)
     ras: RasStanding | None = None

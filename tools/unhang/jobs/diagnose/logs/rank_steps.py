@@ -38,16 +38,6 @@ class RankStep:
     seen: int = 1
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """The rank that stopped first. others: the step that the others reached."""
-
-    rank: int
-    own: int
-    others: int
-    event: RankStep
-
-
 def note_steps(
     lines: list[bytes], first: int, file: str, rank_of_file: int | None, steps: dict[int, RankStep]
 ) -> None:
@@ -74,9 +64,10 @@ def note_steps(
             steps[rank] = RankStep(rank, number, file, first + index, text, head, len(places))
 
 
-def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> Stopped | None:
-    """The one rank whose last step is lower than that of all others; None if several are, it
-    printed steps later than one of them, or only one rank prints steps."""
+def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> tuple[RankStep, int] | None:
+    """The last step of the one rank that came less far than all others, and the step that these
+    reached; None if several are, it printed steps later than one of them, or only one rank prints
+    steps."""
     last = {rank: step for found in steps for rank, step in found.items()}
     if len(last) < FEWEST_RANKS:
         return None
@@ -87,4 +78,4 @@ def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> Stopped 
     )
     if prints_on or first.step == others[0].step:
         return None
-    return Stopped(first.rank, first.step, ranked[-1].step, first)
+    return first, others[-1].step

@@ -31,7 +31,7 @@ OF_PARTS = ("rank", "worker", "stage", *OF_PLACES, *OF_OTHERS)
 SLOWER = 1.5  # times as long as the longest of the others
 FEWEST_TIMES = 3
 LONG_S = 60  # of silence, longer than what a rank does alone at each step
-_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?")
+_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?")
 _PAIR = re.compile(
     r'"?([A-Za-z][\w.-]{0,40})"?(?: ?[=:#]{1,2} ?|[ =:#])"?(-?\d{1,18}(?:\.\d{1,9})?)\b'
 )
@@ -41,7 +41,6 @@ _PART = re.compile(rf"\b({'|'.join(OF_PARTS)})\W{{0,3}}([A-Za-z]*[\w.-]*\d)\b", 
 _LINE_OF_ONE = re.compile(r"([A-Za-z][A-Za-z _./()-]{0,40})[:=]\s*(\S[^:=]{0,60})")
 _METRIC = re.compile(r"([A-Za-z_:][\w:]{0,80})\{([^{}]{1,400})\} (\S{1,30})(?: \d{1,13})?")
 _LABEL = re.compile(r'(\w{1,40})="([^"]{0,80})"')
-_COLUMN = re.compile(rf"({'|'.join(OF_PARTS)})[ _]?(\d{{1,6}})(?:[ _/](.*))?")
 _CELLS = re.compile(r"\s*[|,;\t]\s*|\s{2,}")
 _STEP = re.compile(r"(?i)^(?!.*(?:_m?s|sec\w*|time|/s)$)(?:.*[_ ])?(?:step|iter|batch|epoch)")
 _DURATION = re.compile(
@@ -125,11 +124,10 @@ def _records(file: str, block: Block) -> Iterator[Record]:
             paragraph[opened[1].strip()] = opened[2]
         elif metric := _METRIC.fullmatch(text):
             name, labels, value = metric.groups()
-            first, values = metrics.setdefault(labels, (here, dict(_LABEL.findall(labels))))
-            if name in values:  # the next answer
-                yield _record(first, values.items())
-                values = dict(_LABEL.findall(labels))
-            metrics[labels] = here if _TIME.search(name) else first, {**values, name: value}
+            _, values = metrics.setdefault(labels, (here, dict(_LABEL.findall(labels))))
+            values[name] = value
+            if _TIME.search(name):
+                metrics[labels] = here, values
         else:
             cells = next(csv.reader([text]), []) if "," in text else _CELLS.split(text.strip("| "))
             cells = [cell.strip() for cell in cells]
@@ -143,22 +141,19 @@ def _records(file: str, block: Block) -> Iterator[Record]:
                 yield _record(here, _of_json(text))
             else:
                 _, stamp = parse_stamp(text)
-                pairs = [*_pairs(text.replace(stamp, "") if stamp else text)]
-                yield _record(here, pairs, [name for name, _ in pairs])
-    if paragraph:
-        yield _record(line, paragraph.items())
-    for line, values in metrics.values():
-        yield _record(line, values.items())
+                yield _record(here, _pairs(text.replace(stamp, "") if stamp else text), True)
+    for here, values in [(line, paragraph), *metrics.values()]:
+        yield _record(here, values.items())
 
 
 def _of_row(line: RankLine, row: Mapping[str, str]) -> Iterator[Record]:
     """The record of a row, or one of each rank that has columns of its own."""
-    columns = [found for name in row if (found := _COLUMN.fullmatch(name))]
-    if not columns:
-        yield _record(line, row.items())
-    for key in dict.fromkeys((one[1], one[2]) for one in columns):
-        own = [(one[3] or "value", row[one[0]]) for one in columns if (one[1], one[2]) == key]
-        yield _record(line, [key, *own])
+    own: dict[str, list[tuple[str, ...]]] = {}
+    for name, value in row.items():
+        if found := _PART.match(head := name.replace("_", " ")):
+            field = head[found.end() :].strip() or "value", value
+            own.setdefault(found[0], [found.groups()]).append(field)
+    yield from (_record(line, fields) for fields in own.values() or [row.items()])
 
 
 def _of_json(text: str) -> Iterator[tuple[str, str]]:
@@ -172,13 +167,12 @@ def _of_json(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    yield from _PART.findall(text)
-    yield from _PAIR.findall(text)
-    yield from _WORD.findall(text)
+    for pattern in (_PART, _PAIR, _WORD):
+        yield from pattern.findall(text)
     yield from ((f"of {total}", done) for done, total in _SHARE.findall(text))
 
 
-def _record(line: RankLine, fields: Iterable[tuple[str, str]], shape: Sequence[str] = ()) -> Record:
+def _record(line: RankLine, fields: Iterable[tuple[str, ...]], in_words: bool = False) -> Record:
     parts: dict[str, str] = {}
     numbers: dict[str, float] = {}
     texts: dict[str, str] = {}
@@ -198,8 +192,8 @@ def _record(line: RankLine, fields: Iterable[tuple[str, str]], shape: Sequence[s
             times.append(-float(age[1]))
         else:
             texts.setdefault(name, value)
-    names = tuple(name for name in dict.fromkeys(shape) if name in numbers)
-    return Record(line, parts, numbers, texts, names, max(times, default=None))
+    shape = tuple(numbers) if in_words else ()
+    return Record(line, parts, numbers, texts, shape, max(times, default=None))
 
 
 def _series(who: str, records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -222,30 +216,27 @@ def _odd(who: str, records: Sequence[Record], all_records: Sequence[Record]) -> 
     names = dict.fromkeys(name for one in records for name in one.numbers)
     is_one = all(len(own) == 1 for own in series.values())
     grows = [name for name in names if not is_one and _grows(name, series)]
-    for first_of in (
-        _silent(who, series, _series(who, all_records)),
-        _elsewhere(who, series, [*filter(_STEP.search, names)]),
-    ):
-        if found := [*first_of]:
-            yield from found
-            return
+    silent = _silent(who, series, _series(who, all_records))
+    if first := [*silent, *_elsewhere(who, series, [*filter(_STEP.search, names)])]:
+        yield from first
+        return
     if not grows and not is_one:
         if any(own[0].numbers != own[-1].numbers for own in series.values()):
             yield from _slow(who, series, names)
             return
-        first = records[0]
-        for whom, name in first.parts.items():
+        record = records[0]
+        for whom, name in record.parts.items():
             if whom in OF_OTHERS and all(own[-1].parts[whom] == name for own in series.values()):
                 less_than = [
-                    f", its {other} {first.numbers[one] - first.numbers[other]:g} behind {one}"
-                    for one, other in pairwise(first.numbers)
+                    f", its {other} {record.numbers[one] - record.numbers[other]:g} behind {one}"
+                    for one, other in pairwise(record.numbers)
                     if len(
                         {own[-1].numbers[one] - own[-1].numbers[other] for own in series.values()}
                     )
                     == 1
                 ]
                 why = f"{counted(len(series), who)} name it again and again{''.join(less_than)}"
-                yield Stand(f"{whom} {name}", why, first.line)
+                yield Stand(f"{whom} {name}", why, record.line)
     tail = _tail(records, series)
     behind: dict[str, tuple[float, float, str, bool]] = {}
     for name in grows or [one for one in names if not is_one or _STEP.search(one)]:
@@ -254,20 +245,24 @@ def _odd(who: str, records: Sequence[Record], all_records: Sequence[Record]) -> 
         last = {
             key: {name: values[-1]} for key, own in series.items() if (values := _values(name, own))
         }
-        gained = {key: {name: _gain(name, own, 0)} for key, own in series.items()}
-        late = {key: {name: _gain(name, own, tail)} for key, own in series.items()}
-        less = {one.row for one in odd_ones_out(gained, tolerance)}
-        slower = {one.row for one in odd_ones_out(late, tolerance)}
+        less, slower = (
+            {
+                one.row
+                for one in odd_ones_out(
+                    {key: {name: _gain(name, own, since)} for key, own in series.items()}, tolerance
+                )
+            }
+            for since in (0, tail)
+        )
         for odd in odd_ones_out(last, tolerance):
             mine, others = odd.differs[name]
-            goes_on = bool(late[odd.row][name])
+            goes_on = _gain(name, series[odd.row], tail) > 0
             # Behind, and it gained less, a memory that is smaller for ever is not behind; and it
             # does not go on like the others, as one that began later.
             if mine < others and (
                 not grows or (odd.row in less and (odd.row in slower or not goes_on))
             ):
-                found = (others, mine, name, goes_on)
-                behind[odd.row] = min(behind.get(odd.row, found), found)
+                behind.setdefault(odd.row, (others, mine, name, goes_on))
     for row, (others, mine, name, goes_on) in behind.items():
         why = f"its {name} stands at {mine:g}, the others' at {others:g}"
         if goes_on:
@@ -306,7 +301,7 @@ def _silent(who: str, series: Series, everything: Series) -> Iterator[Stand]:
 
 def _tail(records: Sequence[Record], series: Series) -> int:
     """The number of the line at which the last quarter of the records begins."""
-    return records[-max(min(FEWEST_TIMES * len(series), len(records)), len(records) // 4)].line.line
+    return records[-max(FEWEST_TIMES * len(series), len(records) // 4) :][0].line.line
 
 
 def _gain(name: str, own: Sequence[Record], tail: int) -> float:
@@ -317,9 +312,9 @@ def _gain(name: str, own: Sequence[Record], tail: int) -> float:
 
 def _grows(name: str, series: Series) -> bool:
     """Whether a number never falls, and rises in most series."""
-    values = [_values(name, own) for own in series.values()]
-    falls = any(one > other for own in values for one, other in pairwise(own))
-    return not falls and 2 * sum(own[-1] > own[0] for own in values if own) > len(series)
+    values = [own for one in series.values() if (own := _values(name, one))]
+    rising = sum(own[-1] > own[0] for own in values)
+    return min(_steps(name, series), default=-1) >= 0 and 2 * rising > len(series)
 
 
 def _steps(name: str, series: Series) -> list[float]:
@@ -374,8 +369,10 @@ def _elsewhere(who: str, series: Series, steps: Sequence[str]) -> Iterator[Stand
     odd = odd_ones_out(states) if len(states) == len(series) else []
     if len(odd) == 1 and any(map(_STATE.search, odd[0].differs)):
         record = series[odd[0].row][-1]
-        differs = sorted(odd[0].differs.items(), key=lambda one: not _STATE.search(one[0]))
-        why = "; ".join(f"its {name} is {own}, the others' {rest}" for name, (own, rest) in differs)
+        why = "; ".join(
+            f"its {name:.40} is {own:.60}, the others' {rest:.60}"
+            for name, (own, rest) in odd[0].differs.items()
+        )
         yield Stand(_named(who, record), why, record.line)
 
 
@@ -391,7 +388,7 @@ def _well(who: str, records: Sequence[Record], all_records: Sequence[Record]) ->
     for name in filter(_STEP.search, records[-1].numbers):
         values = [_values(name, own) for own in series.values()]
         ends = [own[-1] for own in values if len(own) >= FEWEST_TIMES and own[-1] > own[-2]]
-        if len(ends) < len(series) or not _grows(name, series):
+        if len(ends) < len(series):
             continue
         # A program that prints each tenth step prints the same numbers for all ranks, and nothing
         # when it stands; a clock takes them between steps, also when nothing moves.

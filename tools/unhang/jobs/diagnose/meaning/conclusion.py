@@ -202,13 +202,14 @@ def rank_that_works(facts: Facts) -> Conclusion | None:
 
 def rank_that_stopped(facts: Facts) -> Conclusion | None:
     """Only the program's own lines show the ranks, and one came less far than the others."""
-    if not (stopped := facts.stopped):
+    if not facts.stopped:
         return None
+    first, others = facts.stopped
     why = (
-        f"the log just stops, and rank {stopped.rank} stopped first: its last step is"
-        f" {stopped.own}, the others came to {stopped.others}"
+        f"the log just stops, and rank {first.rank} stopped first: its last step is {first.step},"
+        f" the others came to {others}"
     )
-    return Conclusion("no_end", why, stopped.event, (ASK_ONE_RANK.format(f"rank {stopped.rank}"),))
+    return Conclusion("no_end", why, first, (ASK_ONE_RANK.format(f"rank {first.rank}"),))
 
 
 def slow_job(facts: Facts) -> Conclusion | None:
