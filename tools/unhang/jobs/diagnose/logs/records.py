@@ -231,7 +231,10 @@ def _odd(who: str, records: Sequence[Record], all_records: Sequence[Record]) -> 
                     f", its {other} {record.numbers[one] - record.numbers[other]:g} behind {one}"
                     for one, other in pairwise(record.numbers)
                     if len(
-                        {own[-1].numbers[one] - own[-1].numbers[other] for own in series.values()}
+                        {
+                            own[-1].numbers.get(one, 0) - own[-1].numbers.get(other, 0)
+                            for own in series.values()
+                        }
                     )
                     == 1
                 ]
