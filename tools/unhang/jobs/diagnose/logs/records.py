@@ -276,10 +276,8 @@ def _odd(who: str, records: Sequence[Record], all_records: Sequence[Record]) -> 
 
 
 def _named(who: str, record: Record) -> str:
-    places = [
-        f"{one} {record.parts[one]}" for one in OF_PLACES if one in record.parts and one != who
-    ]
-    return f"{who} {record.parts[who]}{f' ({places[0]})' if places else ''}"
+    host = record.parts.get("host", record.parts.get("node"))
+    return f"{who} {record.parts[who]}{f' (host {host})' if host and who not in OF_PLACES else ''}"
 
 
 def _silent(who: str, series: Series, everything: Series) -> Iterator[Stand]:
