@@ -17,7 +17,7 @@ from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_hosts import hosts_in_names, hosts_in_words
 from unhang.jobs.diagnose.logs.reading import Block
-from unhang.jobs.diagnose.logs.records import stands_by_counts
+from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
@@ -78,8 +78,8 @@ class Facts:
     of_tools: tuple[str, ...] = ()
 
     @cached_property
-    def counts(self) -> list[tuple[str, str, RankLine]]:
-        """Who differs by the counters of lines that no row knows, and how."""
+    def counts(self) -> list[Stand]:
+        """Who differs by the records of lines that no row knows, and how; or that nobody does."""
         return list(stands_by_counts(self.ends))
 
     @cached_property

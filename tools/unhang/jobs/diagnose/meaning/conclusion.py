@@ -206,6 +206,9 @@ def rank_that_stopped(facts: Facts) -> Conclusion | None:
     if len(ranked) < 2 or ranked[0][1].step == ranked[1][1].step:
         return None
     (rank, line), (_, farthest) = ranked[0], ranked[-1]
+    after = (one.line < line.line for _, one in ranked if one.file == line.file)
+    if line.printed > 1 and any(after):
+        return None  # it prints steps after another's last one
     why = (
         f"the log just stops, and rank {rank} stopped first: its last step is {line.step}, the"
         f" others came to {farthest.step}"
@@ -691,13 +694,15 @@ def _dumps(facts: Facts) -> Conclusion | None:
 
 
 def _counted(facts: Facts) -> Conclusion | None:
-    """Lines of a program that unhang does not know repeat counts that stand still."""
-    for who, why, line in facts.counts:
-        ask = (ASK_ONE_RANK.format(who),)
+    """Records of a program that unhang does not know show who differs, or that nobody does."""
+    for one in sorted(facts.counts, key=lambda one: not one.who):
+        if not one.who:
+            return Conclusion("healthy" if one.well else "no_end", one.why, one.line)
+        ask = (ASK_ONE_RANK.format(one.who),)
         return Conclusion(
             "no_end",
-            f"the lines of this program, which unhang does not know, show {who}: {why}",
-            line,
+            f"the lines of this program, which unhang does not know, show {one.who}: {one.why}",
+            one.line,
             ask,
         )
     return None
