@@ -215,7 +215,13 @@ def _judge(job: JobLook) -> Verdict:
             if len({lag.communicator for lag in standing.lags}) > 1
             else "ranks wait for each other in different operations"
         )
-        return Verdict(HUNG, named, f"{crossed}: {_who(named)}")
+        sides = [
+            f"rank {fold_ranks(one.waiting)} in {one.operation} number {one.seq} for rank"
+            f" {fold_ranks(one.awaited)}"
+            for one in answer.crossed
+        ]
+        who = _who(named) if answer.roots else f"waiting are {', '.join(sides)}"
+        return Verdict(HUNG, named, f"{crossed}: {who}")
     if stand:
         counted_ranks = {rank for one in answer.waits for rank in one.waiting}
         return _waited_for(job, stand, waiting, counted_ranks)
@@ -229,6 +235,10 @@ def _sides(job: JobLook) -> tuple[list[RankLook], list[RankLook]]:
     others = [look for look in job.looks if look.doing and look not in waiting]
     if free and not others:  # who is back in the queue left the collective, or never entered it
         return free, [look for look in waiting if look not in free]
+    resting = [look for look in others if is_at_rest(look)]
+    spinning = [look for look in others if look not in resting]
+    if not waiting and resting and all(one.spins and one.moved is False for one in spinning):
+        return spinning, resting  # who calls .item() has no frame that says what it waits for
     return waiting, others
 
 

@@ -83,6 +83,24 @@ def test_where_ras_counts_equally_a_rank_that_does_anything_is_not_accused(sign)
     assert inspection_of([document])["suspects"] == []
 
 
+def of_one_line(document: dict) -> dict:
+    """Rank 0 waits for its GPU in a line of its own, as .item() does, not in synchronize()."""
+    for name in ("processes", "processes_2"):
+        del document["sections"]["stacks"][name][0]["threads"][0]["frames"][:2]
+    return document
+
+
+def test_who_waits_for_its_gpu_without_a_frame_that_says_so_waits_for_who_rests():
+    assert_told(of_one_line(look("graph", "RAS-and-stacks")), *WHOLE["graph"])
+
+
+@pytest.mark.parametrize("gpu", [{"memory_activity_percent": 9}, {"utilization_percent": 0}])
+def test_beside_who_rests_a_rank_whose_gpu_computes_or_does_nothing_waits_for_nobody(gpu):
+    document = of_one_line(look("graph", "RAS-and-stacks"))
+    document["sections"]["nvml"]["gpus_2"][0].update(gpu)
+    assert inspection_of([document])["state"] != "hung"
+
+
 def backward() -> dict:
     """DistributedDataParallel with gloo: rank 0 reads a pipe that nobody writes to, and rank 1
     sleeps in backward."""
