@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from unhang.core.text import listed, visible
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.logs.reading import Block
-from unhang.jobs.diagnose.looked import PrintedFault
+from unhang.jobs.diagnose.looked import Printed
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
@@ -61,19 +61,20 @@ def audit_evidence(
 
 def printed_evidence(
     ends: Mapping[str, Block],
-    judged: Callable[[Sequence[str]], Sequence[PrintedFault] | None],
+    judged: Callable[[Sequence[str]], Printed | None],
     causes: Mapping[str, Mapping[str, Any]],
-) -> list[Evidence] | None:
+) -> tuple[list[Evidence], tuple[str, ...] | None]:
     """Evidence from what machine's tools print, as the audit's rules judge it, with the rule's
-    words; None if no file is such output."""
+    words; and the names of what was read that may show a fault, None if no file is such output."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
-    found: list[Evidence] | None = None
+    found: list[Evidence] = []
+    read: tuple[str, ...] | None = None
     for file, block in ends.items():
         lines = [line.decode("utf-8", "replace") for line in block.lines]
-        if not _OF_A_TOOL.search(block.whole()) or (faults := judged(lines)) is None:
+        if not _OF_A_TOOL.search(block.whole()) or (printed := judged(lines)) is None:
             continue
-        found = found or []
-        for one in faults:
+        read = (*(read or ()), *printed[1])
+        for one in printed[0]:
             if cause := by_rule.get(one.rule):
                 text = lines[one.at].strip()
                 event = Event(
@@ -88,7 +89,7 @@ def printed_evidence(
                         f"audit:{one.rule}", one.sources, (), one.who, words,
                     )
                 )  # fmt: skip
-    return found
+    return found, read
 
 
 def audited_hosts(

@@ -56,8 +56,8 @@ class Facts:
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack; seen: what they show. of_tools: whether
-    facts of a machine were read."""
+    process -> its last stack; seen: what they show. of_tools: what output of nvidia-smi
+    has that may show a fault, None without such output."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -76,7 +76,7 @@ class Facts:
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
     seen: Seen = field(default_factory=Seen)
     ends: Mapping[str, Block] = field(default_factory=dict)
-    of_tools: bool = False
+    of_tools: tuple[str, ...] | None = None
 
     @cached_property
     def counts(self) -> list[tuple[str, str, RankLine]]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
+from unhang.core.text import listed
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
@@ -123,6 +124,8 @@ ASK_FOR_MPI = (
     " without MPI (make MPI=1); another MPI's mpirun, or srun without that MPI's PMI: those that"
     " the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
+WITHOUT_HEALTH = "no column of this output of nvidia-smi shows whether a GPU is sound"
+ASK_Q = "nvidia-smi -q: errors of memory, remapped rows, what slows a GPU, state of the fabric"
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG_AMONG = (
     "there is no log of a job, only what starts one; unhang lint checks it, and diagnose reads it"
@@ -578,7 +581,7 @@ def is_from_a_program(facts: Facts) -> bool:
         or facts.ras
         or facts.stacks
         or facts.counts
-        or facts.of_tools
+        or facts.of_tools is not None
     )
 
 
@@ -724,11 +727,12 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 
 
 def _machine(facts: Facts) -> Conclusion | None:
-    return (
-        Conclusion("healthy", "the output of the machine's tools shows no fault")
-        if facts.of_tools or any(facts.of(name) for name in OF_A_MACHINE_FACTS)
-        else None
-    )
+    if facts.of_tools or any(facts.of(name) for name in OF_A_MACHINE_FACTS):
+        looked = (
+            f"; looked at: {listed([*dict.fromkeys(facts.of_tools)], 4)}" if facts.of_tools else ""
+        )
+        return Conclusion("healthy", f"the output of the machine's tools shows no fault{looked}")
+    return None if facts.of_tools is None else Conclusion("no_end", WITHOUT_HEALTH, first=(ASK_Q,))
 
 
 def _unknown(facts: Facts) -> Conclusion:
