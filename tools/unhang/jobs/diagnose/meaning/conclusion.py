@@ -153,7 +153,7 @@ OF_A_MACHINE_FACTS = (
 """Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
 remarks and advice are not among them."""
 # facts that a sentence names as well as a program does
-NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version")
+NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version", "container")
 MOST_LAST_WORDS = 3
 # of a process's end, by others
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
