@@ -40,8 +40,14 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     roots = {f"rank {rank}" for rank in facts.answer.roots}
     common = set.intersection(*filter(None, [*inferred, roots])) if any(inferred) else set()
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
-    for event in _lines(evidence, bool(named)):
+    # a line about a peer is written where the peer is missed: others tell first whose fault it is
+    lines = [*_lines(evidence, bool(named))]
+    of_peers = {event.place for event in lines if event.fields.get("peer")}
+    for event in sorted(lines, key=lambda one: one.place in of_peers):
+        misses = event.place in of_peers and any(who.startswith("host ") for who in named)
         for text in _of_event(event, facts):
+            if misses and text.startswith("host "):
+                continue
             if event.fact not in WAITED or not _RANK.fullmatch(text):
                 named.setdefault(text)
     found = [who for who in named if not common or who in common or not _RANK.fullmatch(who)]
