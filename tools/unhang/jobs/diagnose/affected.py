@@ -16,6 +16,7 @@ WAITED = (
     "timeout", "store_timeout", "gloo_wait", "peer_gone", "tasks_not_met", "clients_joined",
     "barrier_broken",
 )  # fmt: skip
+HEADED_LINES = 40
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
 _RANK = re.compile(r"rank \d+")
 _FIELDS = {
@@ -68,6 +69,7 @@ def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
 
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:
     yield from _reported_process(event, facts)
+    yield from _of_heading(event, facts)
     for name, template in _FIELDS.items():
         value = (event.fields.get(name) or "").strip(" .,;:'\"")
         if value and value != "<unknown>":
@@ -86,6 +88,19 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
         yield "the main process"
     elif (rank := rank_of(event)) is not None:
         yield f"rank {rank}"
+
+
+def _of_heading(event: Event, facts: Facts) -> Iterable[str]:
+    """The adapter whose port the same tool shows below its name."""
+    above = [
+        one
+        for one in facts.of("ib_adapter")
+        if one.file == event.file
+        and 0 < event.line - one.line <= HEADED_LINES
+        and one.signature.program == event.signature.program
+        and one.prefix.host == event.prefix.host
+    ]
+    yield from (f"adapter {name}" for one in above[-1:] for name in one.fields.values() if name)
 
 
 def _host_of(peer: str, event: Event, facts: Facts) -> str:

@@ -148,7 +148,7 @@ OF_A_MACHINE_FACTS = (
     "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width",
     "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
     "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device",
-    "topology",
+    "tool_output", "topology",
 )  # fmt: skip
 """Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
 remarks and advice are not among them."""
