@@ -16,13 +16,13 @@ WAITED = (
     "timeout", "store_timeout", "gloo_wait", "peer_gone", "tasks_not_met", "clients_joined",
     "barrier_broken",
 )  # fmt: skip
-HEADED_LINES = 40
+HEADED_LINES = 100
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
 _RANK = re.compile(r"rank \d+")
 _FIELDS = {
     "pod": "pod {}", "target": "storage target {}", "server": "server {}",
     "container": "container {}",
-    "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}",
+    "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}", "ca": "adapter {}",
     "peer": "peer {}", "address": "address {}", "interface": "interface {}",
     "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}",
     "job": "job {}", "segment": "segment {}", "symbol": "symbol {}",
@@ -91,16 +91,23 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
 
 
 def _of_heading(event: Event, facts: Facts) -> Iterable[str]:
-    """The adapter whose port the same tool shows below its name."""
+    """The adapter, or the pod and its node, whose state the same tool shows below the name."""
     above = [
         one
-        for one in facts.of("ib_adapter")
+        for one in (*facts.of("ib_adapter"), *facts.of("heading"))
         if one.file == event.file
         and 0 < event.line - one.line <= HEADED_LINES
         and one.signature.program == event.signature.program
         and one.prefix.host == event.prefix.host
     ]
-    yield from (f"adapter {name}" for one in above[-1:] for name in one.fields.values() if name)
+    latest = {
+        name: text
+        for one in above
+        if above[-1].line - one.line <= 1  # a pod's name and the heading with its node
+        for name, text in one.fields.items()
+        if text
+    }
+    yield from (_FIELDS[name].format(text) for name, text in latest.items())
 
 
 def _host_of(peer: str, event: Event, facts: Facts) -> str:
