@@ -22,7 +22,8 @@ _RANK = re.compile(r"rank \d+")
 _FIELDS = {
     "pod": "pod {}", "target": "storage target {}", "server": "server {}",
     "container": "container {}",
-    "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}", "ca": "adapter {}",
+    "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}",
+    "ca": "adapter {}",
     "peer": "peer {}", "address": "address {}", "interface": "interface {}",
     "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}",
     "job": "job {}", "segment": "segment {}", "symbol": "symbol {}",
