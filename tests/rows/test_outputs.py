@@ -25,7 +25,10 @@ WITHOUT_OUTPUT = {
 def test_output_of_a_command_leads_to_its_cause_or_to_none(tmp_path, row):
     log = tmp_path / "output.txt"
     log.write_text(row["text"], encoding="utf-8")
-    causes = diagnose([str(log)])["causes"]
+    found = diagnose([str(log)])
+    causes = found["causes"]
+    assert row.get("outcome", "") in found["outcome"]["why"]
+    assert "where" not in row or causes[0]["where"] == row["where"]
     if row["cause"] is None:
         assert [
             (one["cause"], one["severity"]) for one in causes if one["severity"] != "info"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unhang.core.verdict.answer import JobAnswer
-from unhang.jobs.diagnose.looked import Look, LookReader, PrintedFault, Reference
+from unhang.jobs.diagnose.looked import Look, LookReader, Printed, Reference
 from unhang.jobs.job_files import JobFile, JobReader
 
 if TYPE_CHECKING:  # of one command
@@ -85,14 +85,13 @@ def _run(name: str) -> tuple[Path, Sequence[Any]]:
     return folder / FINDINGS, read_findings_record(folder).findings
 
 
-def _judged(lines: Sequence[str]) -> tuple[list[str], list[PrintedFault]]:
+def _judged(lines: Sequence[str]) -> Printed | None:
     from unhang.audit.rules.compiled_catalogue import load_catalogue
-    from unhang.commands.printed_facts import FIELD_OF, findings_in, rows_in
+    from unhang.commands.printed_facts import findings_in, read_of, rows_in
 
     if not (rows := rows_in(lines)):
-        return [], []
-    looked_at = {FIELD_OF[name] for row in rows for name in row if name in FIELD_OF}
-    return sorted(looked_at), [*findings_in(load_catalogue([]), rows)]
+        return None
+    return [*findings_in(load_catalogue([]), rows)], read_of(rows)
 
 
 REFERENCE = Reference(_named, _run, _judged)

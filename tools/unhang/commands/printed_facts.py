@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from statistics import multimode
 from typing import Any
 
 from unhang.audit.rules.compiled_catalogue import Catalogue
@@ -16,6 +17,7 @@ from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import Shape, fact_shapes
 from unhang.jobs.diagnose.looked import PrintedFault
 from unhang_node.base.nvml.gpu_fields import sysfs_address
+from unhang_node.base.nvml.names import THROTTLE_REASONS
 
 # a field of a GPU in the facts, then the names that nvidia-smi has for it: columns of --query-gpu,
 # headings of -q joined by dots, tags of -q -x
@@ -33,7 +35,7 @@ mig.enabled             mig.mode.current mig_mode.current mig_mode.current_mig
 mig.pending             mig.mode.pending mig_mode.pending mig_mode.pending_mig
 ecc.enabled             ecc.mode.current ecc_mode.current ecc_mode.current_ecc
 ecc.pending             ecc.mode.pending ecc_mode.pending ecc_mode.pending_ecc
-ecc.uncorrected_volatile   ecc.errors.uncorrected.volatile.total ecc_errors.volatile.dram_uncorrectable
+ecc.uncorrected_volatile   volatile_uncorr_ecc ecc.errors.uncorrected.volatile.total ecc_errors.volatile.dram_uncorrectable
 ecc.uncorrected_aggregate  ecc.errors.uncorrected.aggregate.total ecc_errors.aggregate.dram_uncorrectable
 row_remap.corrected     remapped_rows.correctable remapped_rows.correctable_error remapped_rows.remapped_row_corr
 row_remap.uncorrected   remapped_rows.uncorrectable remapped_rows.uncorrectable_error remapped_rows.remapped_row_unc
@@ -67,18 +69,22 @@ fabric.health.access_timeout_recovery true 6
 FIELD_OF = {name: line.split()[0] for line in NAMES.splitlines() for name in line.split()[1:]}
 FAULTS_OF = {name: (fault, int(at)) for name, fault, at in map(str.split, HEALTH.split("\n")[1:-1])}
 MOST_GPUS, FEWEST_NAMES = 64, 2
+REASONS_OF_ALL = 6  # columns with reasons of the clocks; with fewer, another one may be active
 FRACTIONS = ("_w", "_c", "_mib", "_percent")  # fields whose numbers need not be whole
 _QUERY = re.compile(r"--query-gpu[= ](\S+)")
 _ROW = re.compile(
     r"\|\s{1,4}(?P<index>\d{1,3})\s+(?P<name>\S.{0,60}?)\s+(?P<persistence_mode>On|Off|N/A)\s*\|\s+"
-    r"(?P<gpu>[0-9A-F]{4,8}:[0-9A-F:.]{7})\s+\S+\s*\|"
+    r"(?P<gpu>[0-9A-F]{4,8}:[0-9A-F:.]{7})\s+\S+\s*\|(?:\s+(?P<volatile_uncorr_ecc>\S+) \|)?"
+)
+_REASON = re.compile(
+    r"clocks_(?:event|throttle)_reasons\.(?:clocks_\w{5,8}_reason_)?(\w+?)(?:_slowdown|_setting)?"
 )
 _LOAD = re.compile(
     r"(?:.*?\s(\d{1,5}W) ?/ {0,5}(\d{1,5}W) *\|)?(?: *(\d{1,8}MiB) ?/ *(\d{1,8}MiB) *\|)?"
     r".*?(\d{1,3}%|N/A)\s+\S+\s*\|\s*"
 )
 OF_LOAD = "power.draw", "power.limit", "memory.used", "memory.total", "utilization.gpu"
-_NOT_KNOWN = re.compile(r"not known \([^()]{0,80}\), |(?: \(|, )not known \([^()]{0,80}\)\)?")
+_NOT_KNOWN = re.compile(r"not known \([^()]{0,80}\), |(?: \(|, )not known \([^()]{0,80}\)(?!, )\)?")
 _GPU = re.compile(r"\bGPU (\d{1,3})\b")
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7}")
 _HEAD = re.compile(r'(?:GPU |\s*<gpu id=")([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})')
@@ -87,14 +93,41 @@ _TAG = re.compile(r"\s*<(/?)([A-Za-z_]\w{0,60})>(?:([^<]*)</)?")
 _NUMBER = re.compile(r"(-?\d{1,12}(?:\.\d{1,6})?)(?:x| ?(?:%|[A-Za-z]{1,4}))?")
 _YES_OR_NO = {**dict.fromkeys(("enabled", "yes", "on", "true", "1"), True),
               **dict.fromkeys(("disabled", "no", "off", "false", "0"), False)}  # fmt: skip
+IDENTITIES = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu", "index")
+OF_HEALTH = ("recovery", "ecc.uncorrected", "row_remap", "retired", "fabric")
 _Row = dict[str, tuple[str, int]]  # name -> value as printed, index of its line
 
 
 def rows_in(lines: Sequence[str]) -> list[_Row]:
-    """The GPUs in the output of nvidia-smi, each as {name: (value, index of its line)}."""
+    """The GPUs in the output of nvidia-smi, each as {name: (value, index of its line)}. Of several
+    samples of a GPU it is the last one, with what slowed it in most of them."""
     readers = (_of_query, _of_report, _of_table)
-    rows = (row for reader in readers for row in reader(lines))
-    return [row for row in rows if len(row.keys() & FIELD_OF.keys()) >= FEWEST_NAMES][:MOST_GPUS]
+    samples: dict[str, list[_Row]] = {}
+    for at, row in enumerate(row for reader in readers for row in reader(lines)):
+        if len(row.keys() & FIELD_OF.keys()) >= FEWEST_NAMES:
+            name = next((row[one][0] for one in IDENTITIES if one in row), str(at))
+            samples.setdefault(name, []).append(row)
+    return [_as_one(rows) for rows in samples.values()][:MOST_GPUS]
+
+
+def _as_one(samples: Sequence[_Row]) -> _Row:
+    last = dict(samples[-1])
+    for name in filter(_REASON.fullmatch, last):
+        last[name] = multimode([row[name][0] for row in samples if name in row])[-1], last[name][1]
+    return last
+
+
+def read_of(rows: Sequence[_Row]) -> tuple[str, ...]:
+    """The names of what was read that may show a fault: not of what tells a GPU from another, nor
+    of a load."""
+    return tuple(
+        dict.fromkeys(
+            name
+            for row in rows
+            for name in row
+            if _REASON.fullmatch(name) or FIELD_OF.get(name, "").startswith(OF_HEALTH)
+        )
+    )
 
 
 def findings_in(catalogue: Catalogue, rows: Sequence[_Row]) -> Iterator[PrintedFault]:
@@ -209,6 +242,14 @@ def _device(index: int, row: _Row) -> dict[str, Any]:
             _put(device, field, text.strip(), shapes)
     if _ADDRESS.fullmatch(address := device.pop("pci_address", "")):
         device["pci_address"] = sysfs_address(address)
+    if "uncorrected_volatile" in (ecc := device.get("ecc", {})):
+        ecc.setdefault("enabled", True)
+    reasons = {found[1]: row[name][0] for name in row if (found := _REASON.fullmatch(name))}
+    active = [
+        one for _, one in THROTTLE_REASONS if reasons.get(one.removesuffix("_slowdown")) == "Active"
+    ]
+    if active or len(reasons) >= REASONS_OF_ALL:
+        device.setdefault("clocks", {})["throttle_reasons"] = active
     if fabric := device.get("fabric"):
         fabric["status"] = fabric.get("status", "success").lower()  # as NVML has it
         fabric.update({"health_mask": mask} if mask else {})
@@ -244,5 +285,7 @@ def _places(path: str, rows: Sequence[_Row]) -> Iterator[tuple[int, int]]:
     if found and int(found[1]) < len(rows):
         for name, (text, at) in rows[int(found[1])].items():
             is_fault = FAULTS_OF.get(name, ("",))[0] == text.strip().lower()
+            reasons = _REASON.fullmatch(name) and found[2].startswith("clocks.throttle")
+            is_fault |= bool(reasons and text == "Active")
             if is_fault or FIELD_OF.get(name, "-").startswith(found[2]):
                 yield int(found[1]), at

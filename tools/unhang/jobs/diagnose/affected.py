@@ -16,12 +16,14 @@ WAITED = (
     "timeout", "store_timeout", "gloo_wait", "peer_gone", "tasks_not_met", "clients_joined",
     "barrier_broken",
 )  # fmt: skip
+HEADED_LINES = 100
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
 _RANK = re.compile(r"rank \d+")
 _FIELDS = {
     "pod": "pod {}", "target": "storage target {}", "server": "server {}",
     "container": "container {}",
     "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}",
+    "ca": "adapter {}",
     "peer": "peer {}", "address": "address {}", "interface": "interface {}",
     "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}",
     "job": "job {}", "segment": "segment {}", "symbol": "symbol {}",
@@ -40,8 +42,14 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     roots = {f"rank {rank}" for rank in facts.answer.roots}
     common = set.intersection(*filter(None, [*inferred, roots])) if any(inferred) else set()
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
-    for event in _lines(evidence, bool(named)):
+    # a line about a peer is written where the peer is missed: others tell first whose fault it is
+    lines = [*_lines(evidence, bool(named))]
+    of_peers = {event.place for event in lines if event.fields.get("peer")}
+    for event in sorted(lines, key=lambda one: one.place in of_peers):
+        misses = event.place in of_peers and any(who.startswith("host ") for who in named)
         for text in _of_event(event, facts):
+            if misses and text.startswith("host "):
+                continue
             if event.fact not in WAITED or not _RANK.fullmatch(text):
                 named.setdefault(text)
     found = [who for who in named if not common or who in common or not _RANK.fullmatch(who)]
@@ -62,6 +70,7 @@ def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
 
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:
     yield from _reported_process(event, facts)
+    yield from _of_heading(event, facts)
     for name, template in _FIELDS.items():
         value = (event.fields.get(name) or "").strip(" .,;:'\"")
         if value and value != "<unknown>":
@@ -80,6 +89,26 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
         yield "the main process"
     elif (rank := rank_of(event)) is not None:
         yield f"rank {rank}"
+
+
+def _of_heading(event: Event, facts: Facts) -> Iterable[str]:
+    """The adapter, or the pod and its node, whose state the same tool shows below the name."""
+    above = [
+        one
+        for one in (*facts.of("ib_adapter"), *facts.of("heading"))
+        if one.file == event.file
+        and 0 < event.line - one.line <= HEADED_LINES
+        and one.signature.program == event.signature.program
+        and one.prefix.host == event.prefix.host
+    ]
+    latest = {
+        name: text
+        for one in above
+        if above[-1].line - one.line <= 1  # a pod's name and the heading with its node
+        for name, text in one.fields.items()
+        if text
+    }
+    yield from (_FIELDS[name].format(text) for name, text in latest.items())
 
 
 def _host_of(peer: str, event: Event, facts: Facts) -> str:

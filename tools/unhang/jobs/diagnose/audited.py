@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from unhang.core.text import listed, visible
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.logs.reading import Block
-from unhang.jobs.diagnose.looked import PrintedFault
+from unhang.jobs.diagnose.looked import Printed
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
@@ -62,19 +62,20 @@ def audit_evidence(
 
 def printed_evidence(
     ends: Mapping[str, Block],
-    judged: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[PrintedFault]]],
+    judged: Callable[[Sequence[str]], Printed | None],
     causes: Mapping[str, Mapping[str, Any]],
-) -> tuple[dict[str, None], list[Evidence]]:
-    """(the facts that machine's tools print, evidence from what the audit's rules find in them,
-    with the rule's words)."""
+) -> tuple[list[Evidence], tuple[str, ...] | None]:
+    """Evidence from what machine's tools print, as the audit's rules judge it, with the rule's
+    words; and the names of what was read that may show a fault, None if no file is such output."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
     found: list[Evidence] = []
-    names: dict[str, None] = {}
+    read: tuple[str, ...] | None = None
     for file, block in ends.items():
         lines = [line.decode("utf-8", "replace") for line in block.lines]
-        looked_at, faults = judged(lines) if _OF_A_TOOL.search(block.whole()) else ((), ())
-        names |= dict.fromkeys(looked_at)
-        for one in faults:
+        if not _OF_A_TOOL.search(block.whole()) or (printed := judged(lines)) is None:
+            continue
+        read = (*(read or ()), *printed[1])
+        for one in printed[0]:
             if cause := by_rule.get(one.rule):
                 text = lines[one.at].strip()
                 event = Event(
@@ -91,7 +92,7 @@ def printed_evidence(
                         words,
                     )
                 )  # fmt: skip
-    return names, found
+    return found, read
 
 
 def audited_hosts(

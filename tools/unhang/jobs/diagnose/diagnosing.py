@@ -85,9 +85,9 @@ def diagnose(
 
 
 def with_printed(facts: Facts, reference: Reference) -> tuple[Facts, list[Evidence]]:
-    """The facts, with whether facts of a machine are among them, and what the rules find in it."""
-    names, found = printed_evidence(facts.ends, reference.judged, load_causes())
-    return replace(facts, of_tools=tuple(names)), found
+    """The facts, with what a machine's tools show of its health, and what the rules find in it."""
+    found, read = printed_evidence(facts.ends, reference.judged, load_causes())
+    return replace(facts, of_tools=read), found
 
 
 def diagnose_text(text: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ LIVE_BRANCH = "580.65.06"
 P2P_OFF = "NCCL_P2P_DISABLE=1"
 # evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
 OF_ADAPTERS = ("ib-completion-protection",)
+FAILING_GPU = "xid_hardware"
 # Causes that only NVIDIA's GPUs, driver and NCCL can have.
 OF_NVIDIA = (
     "acs_iommu", "cuda_driver_too_old", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down",
@@ -68,8 +69,8 @@ def _own_words() -> dict[str, list[Mapping[str, Any]]]:
 
 
 def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
-    """The words of the strongest evidence of a cause, of equals the first; {} if it has none of its
-    own."""
+    """The words of the strongest evidence of a cause, of equals the first; of a failing GPU what
+    the table has of the Xids that were seen; {} if there are none."""
     most = max((one.weight for one in evidence), default=0)
     known = (
         row
@@ -77,7 +78,21 @@ def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
         if one.weight == most
         for row in ([one.words] if one.words else _own_words().get(one.id, ()))
     )
-    return next((row for row in known if row.get("cause", cause) == cause), {})
+    xids = _of_xids(evidence) if cause == FAILING_GPU else {}
+    return next((row for row in known if row.get("cause", cause) == cause), xids)
+
+
+def _of_xids(evidence: Sequence[Evidence]) -> Mapping[str, str]:
+    seen = {
+        event.fields["code"]: 1 for one in evidence for event in one.events if event.fact == "xid"
+    }
+    rows = {f"Xid {code}": row for code in seen if (row := table("xids").get(str(code)))}
+    parts = {"means": "meaning", "person": "action"}
+    return {
+        part: "; ".join(f"{xid}: {row[field]}" for xid, row in rows.items())
+        for part, field in parts.items()
+        if rows
+    }
 
 
 def fitting_remedy(

@@ -15,7 +15,7 @@ from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
-from unhang.jobs.diagnose.logs.rank_hosts import hosts_in_names, hosts_in_words
+from unhang.jobs.diagnose.logs.rank_hosts import host_of_file, hosts_in_names, hosts_in_words
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
@@ -55,8 +55,8 @@ class Facts:
     last lines. job: its own files. steps: rank -> the line of its last step. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack; seen: what they show. of_tools: the
-    facts of a machine that were read."""
+    process -> its last stack; seen: what they show. of_tools: what output of nvidia-smi
+    has that may show a fault, None without such output."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -75,7 +75,7 @@ class Facts:
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
     seen: Seen = field(default_factory=Seen)
     ends: Mapping[str, Block] = field(default_factory=dict)
-    of_tools: tuple[str, ...] = ()
+    of_tools: tuple[str, ...] | None = None
 
     @cached_property
     def counts(self) -> list[Stand]:
@@ -167,6 +167,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     """The facts of scans. Values in, values out; one pass over the events and a few look-ups."""
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
+    scans = _with_hosts_of_files(scans)
     events = tuple(event for scan in scans for event in events_that_count(scan.events))
     by_fact: dict[str, list[Event]] = {}
     for event in events:
@@ -217,6 +218,22 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         at._replace(goes_on=at.goes_on and not timeouts),
         {scan.file: scan.end for scan in scans if scan.end},
     )
+
+
+def _with_hosts_of_files(scans: Sequence[Scan]) -> list[Scan]:
+    """The scans; the lines of a file that names no host get that of its name."""
+    found = []
+    known = {one.prefix.host for scan in scans for one in scan.events if one.prefix.host}
+    for scan in scans:
+        text = scan.end.whole() if scan.end else b""
+        names = any(one.prefix.host for one in scan.events)
+        host = None if names else host_of_file(scan.file, known, text)
+        events = [
+            replace(one, prefix=replace(one.prefix, host=host)) if host else one
+            for one in scan.events
+        ]
+        found.append(replace(scan, events=events))
+    return found
 
 
 def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:

@@ -59,13 +59,13 @@ class Reference:
 
     named    text -> lines on what it names, with what is known of each
     run      name of a run -> its findings.json and its findings; raises UserError
-    judged   lines of a file -> the names of the facts that the output of a machine's tool has, none
-             for lines of no such tool; and what the rules find in them
+    judged   lines of a file -> what the rules find in the output of a machine's tool; None for
+             lines of no such tool; and the names of the columns or fields that may show a fault
     """
 
     named: Callable[[str], list[str]]
     run: Callable[[str], tuple[Path, Sequence[Any]]]
-    judged: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[PrintedFault]]]
+    judged: Callable[[Sequence[str]], Printed | None]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,9 @@ class PrintedFault:
     at: int
     who: tuple[str, ...]
     sources: tuple[Mapping[str, str], ...]
+
+
+Printed = tuple[Sequence[PrintedFault], tuple[str, ...]]
 
 
 def _no_run(name: str) -> tuple[Path, Sequence[Any]]:

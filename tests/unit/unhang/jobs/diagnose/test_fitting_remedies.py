@@ -33,6 +33,17 @@ def test_release_that_cured_the_driver_of_the_log_is_the_advice_where_it_serves_
     assert ("535.154.05" in remedy["person"]) is is_proven
 
 
+def test_reason_and_advice_are_those_of_the_xids_that_were_seen(answer):
+    seen = "NVRM: Xid (PCI:0000:4e:00): {}, pid=77, name=python"
+    first = answer(
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+        f"{seen.format('94')}, Contained: SM (0x1).\n{seen.format('63')}, Row Remapper: New row\n"
+    )["causes"][0]
+    assert first["means"].startswith("Xid 94: contained memory error; Xid 63: a row remap")
+    assert "reset the GPU" in first["remedy"]["person"]
+    assert "bus" not in first["means"]
+
+
 def test_drivers_of_nvidia_are_no_advice_for_the_accelerators_of_others(answer):
     found = answer(
         "import torch_npu 2.1.0, 8x Ascend 910B\nthe driver version is too old, training hangs\n"

@@ -48,3 +48,41 @@ def test_workers_that_print_one_and_the_same_core_share_it(tmp_path, second, sho
         ("cpu_affinity", "several processes are bound to one and the same CPU")
         in _reasons(tmp_path, text)
     ) == shown
+
+
+RETRY = (
+    "{}:71:90 [1] transport/net_ib.cc:88 NCCL WARN NET/IB: Got completion from peer"
+    " 192.0.2.{}<4791> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=0 len=0 vendor err 129 hca mlx5_1\n"
+)
+CABLE = (
+    "[ 812.1] mlx5_core 0000:18:00.0: Port module event[error]: module 1, Cable error, Bus stuck"
+    " (I2C or data shorted)\n"
+)
+
+
+@pytest.mark.parametrize("sick", ["cn07", "cn08"])
+def test_host_of_the_kernels_line_is_meant_and_not_the_one_that_misses_it(tmp_path, sick):
+    other = {"cn07": "cn08", "cn08": "cn07"}[sick]
+    (tmp_path / "job.out").write_text(
+        RETRY.format(other, 7) * 2 + f"{sick}:72:91 [1] NCCL INFO x\n"
+    )
+    for host in ("cn07", "cn08"):
+        (tmp_path / f"{host}-dmesg.txt").write_text(f"[ 3.1] ok\n{CABLE * (host == sick)}")
+    # another host is known only by its lines
+    (tmp_path / "more.out").write_text(RETRY.format(sick, 8))
+    found = diagnose([str(tmp_path)])
+    hosts = [who for who in found["causes"][0]["where"] if who.startswith("host ")]
+    assert hosts == [f"host {sick}"] and found["next"]["host"] == sick
+
+
+def test_host_on_which_all_failing_lines_were_written_is_that_of_the_file(tmp_path):
+    line = "[rank{0}]:[W1 06:30:08.5 socket.cpp:767] [c10d] The IPv6 network addresses of (cn1.site, 29511)"
+    failed = f"{line} cannot be retrieved (gai error: -3 - Temporary failure in name resolution).\n"
+    for number, text in ((1, ""), (2, failed.format(8) + failed.format(9)), (3, "")):
+        log = f"Starting on cn{number} (node rank {number})\n{text}"
+        (tmp_path / f"cn{number}.log").write_text(log)
+    cause = diagnose([str(tmp_path)])["causes"][0]
+    assert cause["title"] == "The master's name does not resolve"
+    assert cause["where"][0] == "host cn2" and "host cn1" not in cause["where"]
+    (tmp_path / "cn2.log").rename(tmp_path / "exp2.log")  # a name that the file does not say
+    assert not any("exp2" in one for one in diagnose([str(tmp_path)])["causes"][0]["where"])

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from unhang.core.verdict.screen import host_name
 from unhang.jobs.diagnose.logs.last_words import RankLine
 
 _RANK = re.compile(r"[._-]*rank[._-]?\d+[._-]*")
+_KIND_OF_LOG = re.compile(
+    r"(?i)(?:^|[._-])(?:dmesg|kern(?:el)?|journal(?:ctl)?|messages|syslog|node)(?=[._-]|$)"
+)
+_PROMPT = re.compile(
+    rb"(?m)^\[?[a-z_][\w.-]{0,31}@([A-Za-z][A-Za-z0-9-]{0,62})[ :][^\s#$]{1,60}[#$] "
+)
+_NUMBERED = re.compile(r"[A-Za-z][\w-]{0,60}\d[\w-]{0,20}")
 _LABEL = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):\s{1,3}\[?[Rr]ank")
 
 
@@ -28,6 +35,19 @@ def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
         if len(alike) == 1 < len({*found.values()}):
             return found
     return {}
+
+
+def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
+    """gpu12 of gpu12-dmesg.txt, if it is one of the hosts that other lines name, or the file says
+    itself where it was written; else the one host of its prompts."""
+    if len(prompts := {*_PROMPT.findall(text)}) == 1:
+        return prompts.pop().decode()
+    name = _KIND_OF_LOG.sub("", PurePath(file).stem).strip("._-")
+    if not _NUMBERED.fullmatch(name) or _RANK.search(name):
+        return None
+    says = rb"(?:\bon |\bhost(?:name)?[ =:]{1,3})" + re.escape(name).encode() + rb"\b"
+    is_known = name in {host.partition(".")[0] for host in hosts}
+    return name if is_known or re.search(says, text) else None
 
 
 def hosts_in_words(words: Mapping[int, RankLine]) -> dict[int, str]:

@@ -120,6 +120,7 @@ class Scan:
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
+    told: set[int] = field(default_factory=set)  # lines that only name a message
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
     # index of an event -> the wrapper of its line
     outside: dict[int, Prefix] = field(default_factory=dict)
@@ -159,6 +160,9 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     scan.ras = ras_answers(ras)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
+    scan.events = [
+        one for one in scan.events if one.fact != "error_line" or one.line not in scan.told
+    ]
     _name_ranks(scan, labels, stacks.done())
     return scan
 
@@ -200,6 +204,7 @@ def _keep_events(
             seen, found = _first_match(trial, readings, block, index)
             if found and is_told(found, seen, block, index, signature.examples["match"]):
                 found = None
+                scan.told.add(block.number(index))
             if found:
                 place = len(scan.events)
                 scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))

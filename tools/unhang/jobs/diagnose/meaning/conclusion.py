@@ -123,6 +123,8 @@ ASK_FOR_MPI = (
     " without MPI (make MPI=1); another MPI's mpirun, or srun without that MPI's PMI: those that"
     " the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
+WITHOUT_HEALTH = "no column of this output of nvidia-smi shows whether a GPU is sound"
+ASK_Q = "nvidia-smi -q: errors of memory, remapped rows, what slows a GPU, state of the fabric"
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG_AMONG = (
     "there is no log of a job, only what starts one; unhang lint checks it, and diagnose reads it"
@@ -145,13 +147,13 @@ OF_A_MACHINE_FACTS = (
     "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width",
     "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
     "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device",
-    "topology",
+    "tool_output", "topology",
 )  # fmt: skip
 """Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
 remarks and advice are not among them."""
 # facts that a sentence names as well as a program does
-NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version")
-MOST_LAST_WORDS, MOST_NAMES = 3, 12
+NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version", "container")
+MOST_LAST_WORDS = 3
 # of a process's end, by others
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
 
@@ -583,7 +585,7 @@ def is_from_a_program(facts: Facts) -> bool:
         or facts.ras
         or facts.stacks
         or facts.counts
-        or facts.of_tools
+        or facts.of_tools is not None
     )
 
 
@@ -731,12 +733,12 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 
 
 def _machine(facts: Facts) -> Conclusion | None:
-    read = f" in what it has: {listed(facts.of_tools, MOST_NAMES)}" if facts.of_tools else ""
-    return (
-        Conclusion("healthy", f"the output of the machine's tools shows no fault{read}")
-        if read or any(facts.of(name) for name in OF_A_MACHINE_FACTS)
-        else None
-    )
+    if facts.of_tools or any(facts.of(name) for name in OF_A_MACHINE_FACTS):
+        looked = (
+            f"; looked at: {listed([*dict.fromkeys(facts.of_tools)], 4)}" if facts.of_tools else ""
+        )
+        return Conclusion("healthy", f"the output of the machine's tools shows no fault{looked}")
+    return None if facts.of_tools is None else Conclusion("no_end", WITHOUT_HEALTH, first=(ASK_Q,))
 
 
 def _unknown(facts: Facts) -> Conclusion:
