@@ -5,12 +5,13 @@ in, values out."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from ipaddress import ip_interface
+from ipaddress import ip_address, ip_interface
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.distances import distances, median
@@ -147,7 +148,7 @@ def shape_of_field(things: str, field: str) -> Shape:
 def unit_of(field: str, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
     """The unit in which a number is compared, "" for a field whose values should be equal."""
     if EVERY not in row["fields"]:
-        return ""
+        return str(row.get("unit", ""))
     unit = field.rpartition("_")[2]
     return unit if unit in tables[UNITS] else "number"
 
@@ -520,6 +521,20 @@ def _subnets(interface: Any, tables: Mapping[str, Any]) -> Any:
     return sorted(found) or None
 
 
+def _asks(node: Any, tables: Mapping[str, Any]) -> Any:
+    """1 for a node that asks name servers of the internet alone, which do not know the site's names,
+    else 0. They are words of a file, and not any word is an address."""
+    try:
+        return int(all(ip_address(one).is_global for one in node.name_service.servers or ["::"]))
+    except ValueError:
+        return None
+
+
+def _transports(option: Any, tables: Mapping[str, Any]) -> Any:
+    """Of lnet's networks: `o2ib0(ibs0),tcp(eth0)` to o2ib and tcp. Interfaces have any name."""
+    return sorted(set(re.findall(r"([a-z]\w*?)\d*\(", option.value or ""))) or None
+
+
 def _arguments(kernel: Any, tables: Mapping[str, Any]) -> dict[str, str]:
     """The words of the kernel's command line but those that name a disk or a file of the node."""
     found: dict[str, str] = {}
@@ -560,4 +575,6 @@ _WORKED_OUT: dict[str, tuple[tuple[Path, ...], Any]] = {
     "subnet": (_GIDS, _subnet),
     "subnets": ((("addresses",),), _subnets),
     "argument": ((("cmdline",),), _arguments),
+    "asks the internet alone": ((("name_service", "servers"),), _asks),
+    "transports": ((("value",),), _transports),
 }

@@ -159,7 +159,9 @@ def counted_parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> li
     counters = list(counters_of(sections, tables, why_null))
     for row in tables.get(like_things.TABLE, {}).values():
         normal = {one: table[one]["steady_per_hour"] for one in row["counters"] if one in table}
-        rose = _hourly(counters, sections.node, normal, why_null) if normal else None
+        section = row["list"].partition(".")[0]
+        own = [one for one in counters if one.path.partition(".")[0] == section]
+        rose = _hourly(own, sections.node, normal, why_null) if normal else None
         if isinstance(rose, dict):
             value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items()))
             part = like_things.part_of(row, AN_HOUR, value or like_things.NONE)
