@@ -250,6 +250,8 @@ def test_heat_of_processors_is_told_by_its_rate_beside_like_nodes(throttled_s, i
         ("node.name_service.servers", ["10.1.0.2"], ["no address"], "info"),
         ("kernel.modprobe.options", "o2ib0(ibs0)", "tcp(eno1)", "warning"),
         ("kernel.modprobe.options", "o2ib0(ibs0)", "o2ib(ib0)", "info"),
+        ("kernel.modprobe.options", "tcp", "tcp0(eno1,eno2)", "info"),
+        ("node.name_service", {"hosts": ["dns"], "servers": ["10.1.0.2"]}, None, None),
         ("gpus.devices[*].mig.enabled", False, True, "warning"),
     ],
 )

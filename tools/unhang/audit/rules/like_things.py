@@ -393,10 +393,10 @@ def _is_one(thing: Thing, wanted: str, tables: Mapping[str, Any]) -> bool:
 
 def _sorts(things: list[Thing], like: list[str], tables: Mapping[str, Any]) -> list[list[Thing]]:
     """Things that are alike in what makes them comparable."""
-    found: dict[Any, list[Thing]] = {}
+    found: dict[str, list[Thing]] = {}
     for one in things:
-        key = tuple(one.given(name, tables).value for name in like)
-        found.setdefault(repr(key), []).append(one)
+        key = repr([one.given(name, tables).value for name in like])
+        found.setdefault(key, []).append(one)
     return list(found.values())
 
 
@@ -433,7 +433,8 @@ def _odd(
     return usual, {
         place: row["half"] if is_half(value, usual, row) else row["severity"]
         for place, value in enumerate(values)
-        if usual is not None and _is_odd(value, usual, row)
+        if usual is not None
+        if (value < usual if row["worse"] == "lower" else value != usual)
     }
 
 
@@ -473,10 +474,6 @@ def _usual(values: list[Any], row: Mapping[str, Any]) -> Any:
     return None
 
 
-def _is_odd(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
-    return bool(value < usual if row["worse"] == "lower" else value != usual)
-
-
 # ---- fields that are worked out of others: (the facts below the thing, a function of the thing)
 
 
@@ -497,22 +494,17 @@ def _roce(port: Any) -> list[Any]:
     ]
 
 
-def _roce_index(port: Any, tables: Mapping[str, Any]) -> Any:
-    return next((one.index for one in _roce(port)), None)
-
-
 def _address(port: Any, tables: Mapping[str, Any]) -> Any:
-    found = _roce(port)
-    if not found:
+    local = [":ffff:a9fe:" in one.gid for one in _roce(port)]
+    if not local:
         return None
-    is_local = all(":ffff:a9fe:" in one.gid for one in found)
-    return "link-local" if is_local else "of the network"
+    return "link-local" if all(local) else "of the network"
 
 
 def _subnet(port: Any, tables: Mapping[str, Any]) -> Any:
     """The prefix of its first address."""
-    gid = next((one.gid for one in getattr(port, "gids", None) or () if one.index == 0), None)
-    return ":".join(gid.split(":")[:4]) if gid else None
+    gids = [one.gid for one in getattr(port, "gids", None) or () if one.index == 0 and one.gid]
+    return ":".join(gids[0].split(":")[:4]) if gids else None
 
 
 def _subnets(interface: Any, tables: Mapping[str, Any]) -> Any:
@@ -522,17 +514,17 @@ def _subnets(interface: Any, tables: Mapping[str, Any]) -> Any:
 
 
 def _asks(node: Any, tables: Mapping[str, Any]) -> Any:
-    """1 for a node that asks name servers of the internet alone, which do not know the site's names,
-    else 0. They are words of a file, and not any word is an address."""
+    """1 for a node that asks name servers of the internet alone, which do not know names of the
+    site, else 0. They are words of a file, and not any word is an address."""
     try:
-        return int(all(ip_address(one).is_global for one in node.name_service.servers or ["::"]))
+        return int(
+            all(
+                ip_address(one).is_global
+                for one in getattr(node.name_service, "servers", None) or ["::"]
+            )
+        )
     except ValueError:
         return None
-
-
-def _transports(option: Any, tables: Mapping[str, Any]) -> Any:
-    """Of lnet's networks: `o2ib0(ibs0),tcp(eth0)` to o2ib and tcp. Interfaces have any name."""
-    return sorted(set(re.findall(r"([a-z]\w*?)\d*\(", option.value or ""))) or None
 
 
 def _arguments(kernel: Any, tables: Mapping[str, Any]) -> dict[str, str]:
@@ -570,11 +562,15 @@ _WORKED_OUT: dict[str, tuple[tuple[Path, ...], Any]] = {
     ),
     "board_line": ((("model",), ("error",)), _board("line")),
     "board_form": ((("model",), ("error",)), _board("form")),
-    "roce_index": (_GIDS, _roce_index),
+    "roce_index": (_GIDS, lambda port, _: next((one.index for one in _roce(port)), None)),
     "address": (_GIDS, _address),
     "subnet": (_GIDS, _subnet),
     "subnets": ((("addresses",),), _subnets),
     "argument": ((("cmdline",),), _arguments),
     "asks the internet alone": ((("name_service", "servers"),), _asks),
-    "transports": ((("value",),), _transports),
+    # of lnet's networks: `o2ib0(ibs0),tcp(eth0)` to o2ib and tcp; interfaces have any name
+    "transports": (
+        (("value",),),
+        lambda one, _: re.sub(r"\d*(\(.*?\))?(,|$)", " ", one.value or "").split(),
+    ),
 }
