@@ -85,9 +85,8 @@ class Thing:
             # what is worked out of facts that were read has a value, or the thing has no such
             lacks = next((one[0] for one in sources if getattr(own, one[0], None) is None), None)
             return Given(work_out(own, tables), f"{path}.{lacks}" if lacks else "")
-        first = name.split(".")[0]
         for holder, at in self.holders:
-            if hasattr(holder, first):
+            if hasattr(holder, name.split(".")[0]):
                 value = holder
                 for part in name.split("."):
                     value = getattr(value, part, None)
@@ -496,9 +495,7 @@ def _roce(port: Any) -> list[Any]:
 
 def _address(port: Any, tables: Mapping[str, Any]) -> Any:
     local = [":ffff:a9fe:" in one.gid for one in _roce(port)]
-    if not local:
-        return None
-    return "link-local" if all(local) else "of the network"
+    return None if not local else "link-local" if all(local) else "of the network"
 
 
 def _subnet(port: Any, tables: Mapping[str, Any]) -> Any:

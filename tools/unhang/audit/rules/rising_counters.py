@@ -23,7 +23,6 @@ TRAFFIC = "_packets"  # the end of the names of counters of what jobs send
 PACKETS = "port_rcv_packets"
 # A port that receives fewer in an hour, 4 GB of full packets, trains nothing; our own number.
 FEWEST_PACKETS = 1_000_000
-NO_FACT = Unknown("absent", "", "absent", "")
 TOLD_APART = 100  # parts of a normal rate below this many are shown to nobody
 NAME = Shape("text", identity=True)
 CABLE = "clean or replace its transceiver and cable, then try another port of the switch"
@@ -66,7 +65,9 @@ def reads_of(tables: Mapping[str, Any]) -> frozenset[Path]:
 
 
 def counters_of(
-    sections: Any, tables: Mapping[str, Any], why_null: Any = lambda _: NO_FACT
+    sections: Any,
+    tables: Mapping[str, Any],
+    why_null: Any = lambda path: Unknown("absent", path, "absent", ""),
 ) -> Iterator[Any]:
     """The counters of like things, as `rates` of like_things names them; with why_null an Unknown
     for each that was not read."""
@@ -135,8 +136,9 @@ def _odd_ones(
         stands_out = not times or (len(peers) > 1 and rise >= times * usual)
         is_fast = normal is not None and rise >= row["least"] and rise > normal * hours
         if (is_fast and stands_out) or (far[place] and work[place] <= MORE_WORK * median(work)):
-            is_error = rates[place] >= row.get("error_per_hour", inf)
-            severity = "error" if is_error else row.get("severity", "info")
+            severity = row.get("severity", "info")
+            if rates[place] >= row.get("error_per_hour", inf):
+                severity = "error"
             facts = {
                 "counter": one.kind, "name": one.device, "pci_address": one.pci_address,
                 "rise": rise, "hours": round(hours, 1), "per_hour": round(rates[place]),
@@ -154,8 +156,7 @@ def counted_parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> li
     counters = list(counters_of(sections, tables, why_null))
     for row in tables.get(like_things.TABLE, {}).values():
         normal = {one: table[one]["steady_per_hour"] for one in row["counters"] if one in table}
-        section = row["list"].split(".")[0]
-        own = [one for one in counters if one.path.startswith(section)]
+        own = [one for one in counters if one.path.startswith(row["list"].split(".")[0])]
         rose = _hourly(own, sections.node, normal, why_null) if normal else None
         if isinstance(rose, dict):
             value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items()))
