@@ -428,7 +428,7 @@ def _odd(
         far = distances(values, *limits_of(unit, tables)) if values else []
         odd = {place: weight_of(times, row["severity"]) for place, times in enumerate(far) if times}
         return (round(median(values), 1) if odd else None), odd
-    usual = _usual(list(values), row)
+    usual = _usual(values, row)
     return usual, {
         place: row["half"] if is_half(value, usual, row) else row["severity"]
         for place, value in enumerate(values)
@@ -458,7 +458,7 @@ def name_of(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> 
     return name + (f"/{port}" if (port or 1) > 1 else "" if link is None else f" link {link}")
 
 
-def _usual(values: list[Any], row: Mapping[str, Any]) -> Any:
+def _usual(values: Sequence[Any], row: Mapping[str, Any]) -> Any:
     """What all but one of three and more have, or three quarters; where the row says so, of two or
     of two halves the higher value or the first; else None: nobody is accused."""
     counts = Counter(values).most_common()
