@@ -11,6 +11,7 @@ from healthy_platforms import PLATFORMS
 from house_faults import proof_fault
 from run_folders import Fleet
 
+from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.run_judging import judge_folder
 
 RULE = "counter-rises-faster-than-healthy"
@@ -196,3 +197,86 @@ def test_the_finding_names_host_and_counter_and_what_to_look_at(tmp_path):
 def test_a_link_that_goes_down_each_hour_is_an_error():
     assert found_on_node(node({"link_downed": 90})).get(RULE) == "warning"
     assert found_on_node(node({"link_downed": 110})).get(RULE) == "error"
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_found"),
+    [
+        ((41_000, 2), True),
+        ((41_000, 1_000), False),  # its like have many, too
+        ((9_000, 0), False),
+        ((2, 2), False),
+    ],
+)
+def test_corrected_errors_of_one_gpu_beside_its_like(counts, is_found):
+    facts = {
+        "node.uptime_s": 200 * HOUR_S,
+        "gpus.devices[*].ecc.corrected_volatile": counts[1],
+        "gpus.devices[3].ecc.corrected_volatile": counts[0],
+    }
+    document = changed(PLATFORMS["h100_infiniband"](), {"facts": facts})
+    assert (found_on_node(document).get(RULE) == "warning") is is_found
+
+
+@pytest.mark.parametrize(
+    ("throttled_s", "is_found"),
+    [
+        ((0, 0, 0.1, 4_000), True),
+        ((0, 0, 0.1, 1_000), False),
+        ((4_000, 3_000, 3_500, 4_500), False),
+        ((0, 4_000), False),
+    ],
+)
+def test_heat_of_processors_is_told_by_its_rate_beside_like_nodes(throttled_s, is_found):
+    nodes = [
+        changed(
+            PLATFORMS["h100_infiniband"](),
+            {"facts": {"node.uptime_s": 200 * HOUR_S, "node.cpu_throttled_ms": int(one * 1000)}},
+        )
+        for one in throttled_s
+    ]
+    assert (GROUP in found_in_group(nodes)) is is_found
+
+
+@pytest.mark.parametrize(
+    ("path", "usual", "odd", "is_found"),
+    [
+        ("limits.hugepages_total", 0, 300_000, "warning"),
+        ("limits.hugepages_total", 0, 512, None),
+        ("limits.hugepages_total", 300_000, 0, None),
+        ("node.name_service.servers", ["10.1.0.2", "10.1.0.3"], ["1.1.1.1"], "warning"),
+        ("node.name_service.servers", ["1.1.1.1"], ["10.1.0.2"], "info"),
+        ("node.name_service.servers", ["10.1.0.2", "10.1.0.3"], ["10.1.0.3"], "info"),
+        ("node.name_service.servers", ["10.1.0.2"], ["no address"], "info"),
+        ("kernel.modprobe.options", "o2ib0(ibs0)", "tcp(eno1)", "warning"),
+        ("kernel.modprobe.options", "o2ib0(ibs0)", "o2ib(ib0)", "info"),
+        ("kernel.modprobe.options", "tcp", "tcp0(eno1,eno2)", "info"),
+        ("node.name_service", {"hosts": ["dns"], "servers": ["10.1.0.2"]}, None, None),
+        ("gpus.devices[*].mig.enabled", False, True, "warning"),
+    ],
+)
+def test_what_one_of_five_like_nodes_has_otherwise(path, usual, odd, is_found, tmp_path):
+    def one(value):
+        if path == "kernel.modprobe.options":
+            row = {"module": "lnet", "parameter": "networks", "value": value, "path": "/etc/l.conf"}
+            value = [row]
+        return changed(PLATFORMS["h100_infiniband"](), {"facts": {path: value}})["sections"]
+
+    nodes = {f"gpu{place}": one(usual) for place in range(1, 5)} | {"gpu5": one(odd)}
+    folder = Fleet(tmp_path).run(nodes)
+    judge_folder(folder, [], None, "2026-11-25")
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    found = [one for one in findings if (one["rule"], one["verdict"]) == (GROUP, "fail")]
+    worst = min((one["severity"] for one in found), key=SEVERITIES.index, default=None)
+    assert worst == is_found
+    assert all(one["hosts"] == ["gpu5"] for one in found)
+
+
+def test_an_integrated_gpu_needs_no_file_of_uvm():
+    files = [{"path": "/dev/nvidia0", "open_to_all": True}]
+    facts = {"driver.device_nodes": files}
+    rule = "gpu-uvm-device-file-missing"
+    node_ = PLATFORMS["h100_infiniband"]()
+    assert rule in found_on_node(changed(node_, {"facts": facts}))
+    facts["gpus.devices[*].pci_address"] = None
+    assert rule not in found_on_node(changed(node_, {"facts": facts}))

@@ -5,12 +5,13 @@ in, values out."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from ipaddress import ip_interface
+from ipaddress import ip_address, ip_interface
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.distances import distances, median
@@ -84,9 +85,8 @@ class Thing:
             # what is worked out of facts that were read has a value, or the thing has no such
             lacks = next((one[0] for one in sources if getattr(own, one[0], None) is None), None)
             return Given(work_out(own, tables), f"{path}.{lacks}" if lacks else "")
-        first = name.split(".")[0]
         for holder, at in self.holders:
-            if hasattr(holder, first):
+            if hasattr(holder, name.split(".")[0]):
                 value = holder
                 for part in name.split("."):
                     value = getattr(value, part, None)
@@ -147,7 +147,7 @@ def shape_of_field(things: str, field: str) -> Shape:
 def unit_of(field: str, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
     """The unit in which a number is compared, "" for a field whose values should be equal."""
     if EVERY not in row["fields"]:
-        return ""
+        return str(row.get("unit", ""))
     unit = field.rpartition("_")[2]
     return unit if unit in tables[UNITS] else "number"
 
@@ -392,10 +392,10 @@ def _is_one(thing: Thing, wanted: str, tables: Mapping[str, Any]) -> bool:
 
 def _sorts(things: list[Thing], like: list[str], tables: Mapping[str, Any]) -> list[list[Thing]]:
     """Things that are alike in what makes them comparable."""
-    found: dict[Any, list[Thing]] = {}
+    found: dict[str, list[Thing]] = {}
     for one in things:
-        key = tuple(one.given(name, tables).value for name in like)
-        found.setdefault(repr(key), []).append(one)
+        key = repr([one.given(name, tables).value for name in like])
+        found.setdefault(key, []).append(one)
     return list(found.values())
 
 
@@ -428,11 +428,12 @@ def _odd(
         far = distances(values, *limits_of(unit, tables)) if values else []
         odd = {place: weight_of(times, row["severity"]) for place, times in enumerate(far) if times}
         return (round(median(values), 1) if odd else None), odd
-    usual = _usual(list(values), row)
+    usual = _usual(values, row)
     return usual, {
         place: row["half"] if is_half(value, usual, row) else row["severity"]
         for place, value in enumerate(values)
-        if usual is not None and _is_odd(value, usual, row)
+        if usual is not None
+        if (value < usual if row["worse"] == "lower" else value != usual)
     }
 
 
@@ -457,7 +458,7 @@ def name_of(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> 
     return name + (f"/{port}" if (port or 1) > 1 else "" if link is None else f" link {link}")
 
 
-def _usual(values: list[Any], row: Mapping[str, Any]) -> Any:
+def _usual(values: Sequence[Any], row: Mapping[str, Any]) -> Any:
     """What all but one of three and more have, or three quarters; where the row says so, of two or
     of two halves the higher value or the first; else None: nobody is accused."""
     counts = Counter(values).most_common()
@@ -470,10 +471,6 @@ def _usual(values: list[Any], row: Mapping[str, Any]) -> Any:
     if row["split"] == "half" or (row["split"] == "pair" and len(values) == 2):
         return max(values) if row["worse"] == "lower" else values[0]
     return None
-
-
-def _is_odd(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
-    return bool(value < usual if row["worse"] == "lower" else value != usual)
 
 
 # ---- fields that are worked out of others: (the facts below the thing, a function of the thing)
@@ -496,28 +493,35 @@ def _roce(port: Any) -> list[Any]:
     ]
 
 
-def _roce_index(port: Any, tables: Mapping[str, Any]) -> Any:
-    return next((one.index for one in _roce(port)), None)
-
-
 def _address(port: Any, tables: Mapping[str, Any]) -> Any:
-    found = _roce(port)
-    if not found:
-        return None
-    is_local = all(":ffff:a9fe:" in one.gid for one in found)
-    return "link-local" if is_local else "of the network"
+    local = [":ffff:a9fe:" in one.gid for one in _roce(port)]
+    return None if not local else "link-local" if all(local) else "of the network"
 
 
 def _subnet(port: Any, tables: Mapping[str, Any]) -> Any:
     """The prefix of its first address."""
-    gid = next((one.gid for one in getattr(port, "gids", None) or () if one.index == 0), None)
-    return ":".join(gid.split(":")[:4]) if gid else None
+    gids = [one.gid for one in getattr(port, "gids", None) or () if one.index == 0 and one.gid]
+    return ":".join(gids[0].split(":")[:4]) if gids else None
 
 
 def _subnets(interface: Any, tables: Mapping[str, Any]) -> Any:
     """The networks of its addresses over IPv4, None without one."""
     found = {str(ip_interface(one).network) for one in interface.addresses or () if "." in one}
     return sorted(found) or None
+
+
+def _asks(node: Any, tables: Mapping[str, Any]) -> Any:
+    """1 for a node that asks name servers of the internet alone, which do not know names of the
+    site, else 0. They are words of a file, and not any word is an address."""
+    try:
+        return int(
+            all(
+                ip_address(one).is_global
+                for one in getattr(node.name_service, "servers", None) or ["::"]
+            )
+        )
+    except ValueError:
+        return None
 
 
 def _arguments(kernel: Any, tables: Mapping[str, Any]) -> dict[str, str]:
@@ -555,9 +559,15 @@ _WORKED_OUT: dict[str, tuple[tuple[Path, ...], Any]] = {
     ),
     "board_line": ((("model",), ("error",)), _board("line")),
     "board_form": ((("model",), ("error",)), _board("form")),
-    "roce_index": (_GIDS, _roce_index),
+    "roce_index": (_GIDS, lambda port, _: next((one.index for one in _roce(port)), None)),
     "address": (_GIDS, _address),
     "subnet": (_GIDS, _subnet),
     "subnets": ((("addresses",),), _subnets),
     "argument": ((("cmdline",),), _arguments),
+    "asks the internet alone": ((("name_service", "servers"),), _asks),
+    # of lnet's networks: `o2ib0(ibs0),tcp(eth0)` to o2ib and tcp; interfaces have any name
+    "transports": (
+        (("value",),),
+        lambda one, _: re.sub(r"\d*(\(.*?\))?(,|$)", " ", one.value or "").split(),
+    ),
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from unhang.audit.rules import like_things
@@ -63,14 +64,18 @@ def reads_of(tables: Mapping[str, Any]) -> frozenset[Path]:
     return TIMES.union(*(reads_of_row(row, tables) for row in named if row["fields"]))
 
 
-def counters_of(sections: Any, tables: Mapping[str, Any], why_null: Any = None) -> Iterator[Any]:
+def counters_of(
+    sections: Any,
+    tables: Mapping[str, Any],
+    why_null: Any = lambda path: Unknown("absent", path, "absent", ""),
+) -> Iterator[Any]:
     """The counters of like things, as `rates` of like_things names them; with why_null an Unknown
     for each that was not read."""
     for row in tables.get(like_things.TABLE, {}).values():
-        things, missing = (
-            things_of(sections, row, tables, why_null or _nothing) if row["rates"] else (None, [])
-        )
-        yield from missing if why_null else ()
+        if not row["rates"]:
+            continue
+        things, missing = things_of(sections, row, tables, why_null)
+        yield from missing
         for thing in things or ():
             sort = repr([row["things"], *(thing.given(name, tables).value for name in row["like"])])
             device = name_of(thing, row, tables)
@@ -83,12 +88,8 @@ def counters_of(sections: Any, tables: Mapping[str, Any], why_null: Any = None) 
                     at = f"{path}.{name}" if many else path
                     if count is not None:
                         yield Counter(name, device, sort, address, at, count)
-                    elif why_null and why_null(at).kind == "unread":
-                        yield why_null(at)
-
-
-def _nothing(path: str) -> Unknown:
-    return Unknown("absent", path, "absent", "")
+                    elif (why := why_null(at)).kind == "unread":
+                        yield why
 
 
 def rising(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
@@ -97,16 +98,15 @@ def rising(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]
     table = tables.get(TABLE, {})
     every = list(counters_of(sections, tables, why_null))
     counters = [one for one in every if isinstance(one, Counter)]
-    missing = [one for one in every if not isinstance(one, Counter)]
+    found: list[Any] = [one for one in every if isinstance(one, Unknown)]
     if not any(one.value for one in counters):
-        return missing
+        return found
     before, hours = _look(sections.node)
     if hours is None:
-        return [*missing, why_null("node.uptime_s")]
+        return [*found, why_null("node.uptime_s")]
     alike: dict[tuple[str, str], list[Counter]] = {}
     for one in counters if hours else ():
         alike.setdefault((one.kind, one.sort), []).append(one)
-    found: list[Any] = missing
     packets: dict[tuple[str, str], int] = {}
     for (kind, sort), same in sorted(alike.items(), key=lambda pair: pair[0][0] != PACKETS):
         rises = [max(0, one.value - before.get(one.name, 0)) for one in same]
@@ -136,7 +136,9 @@ def _odd_ones(
         stands_out = not times or (len(peers) > 1 and rise >= times * usual)
         is_fast = normal is not None and rise >= row["least"] and rise > normal * hours
         if (is_fast and stands_out) or (far[place] and work[place] <= MORE_WORK * median(work)):
-            severity = _severity(row, rates[place])
+            severity = row.get("severity", "info")
+            if rates[place] >= row.get("error_per_hour", inf):
+                severity = "error"
             facts = {
                 "counter": one.kind, "name": one.device, "pci_address": one.pci_address,
                 "rise": rise, "hours": round(hours, 1), "per_hour": round(rates[place]),
@@ -148,18 +150,14 @@ def _odd_ones(
             yield Fact(facts, RISING, one.path)
 
 
-def _severity(row: Mapping[str, Any], per_hour: float) -> str:
-    is_error = per_hour >= row.get("error_per_hour", per_hour + 1)
-    return "error" if is_error else str(row.get("severity", "info"))
-
-
 def counted_parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     """What a node's counters rose by in an hour, as Fact of the shape PART for its group."""
     table, found = tables.get(TABLE, {}), []
     counters = list(counters_of(sections, tables, why_null))
     for row in tables.get(like_things.TABLE, {}).values():
         normal = {one: table[one]["steady_per_hour"] for one in row["counters"] if one in table}
-        rose = _hourly(counters, sections.node, normal, why_null) if normal else None
+        own = [one for one in counters if one.path.startswith(row["list"].split(".")[0])]
+        rose = _hourly(own, sections.node, normal, why_null) if normal else None
         if isinstance(rose, dict):
             value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items()))
             part = like_things.part_of(row, AN_HOUR, value or like_things.NONE)
@@ -173,15 +171,14 @@ def _hourly(counters: Sequence[Any], node: Any, normal: Mapping[str, float], why
     """How often each of these counters of a node rose in an hour, on the device where it rose most.
     normal: counter -> rises in an hour; a hundredth and less counts as none. None for a node
     without them, or whose ports were idle; an Unknown for what was not read."""
-    wanted = [one for one in counters if getattr(one, "kind", "") in {*normal, PACKETS}]
     missing = next((one for one in counters if isinstance(one, Unknown)), None)
-    if missing is not None or not any(one.kind in normal for one in wanted):
+    if missing is not None or not any(one.kind in normal for one in counters):
         return missing
     before, hours = _look(node)
     if not hours:
         return why_null("node.uptime_s") if hours is None else None
     found: dict[str, int] = {}
-    for one in wanted:
+    for one in counters:
         rise = round((one.value - before.get(one.name, 0)) / hours)
         found[one.kind] = max(found.get(one.kind, 0), rise)
     if found.get(PACKETS, FEWEST_PACKETS) < FEWEST_PACKETS:
