@@ -144,7 +144,7 @@ def findings_in(catalogue: Catalogue, rows: Sequence[_Row]) -> Iterator[PrintedF
         if judged.verdict != "fail":
             continue
         rule, found = rules[number], _NOT_KNOWN.sub("", texts["found"])
-        shown = [place for path, _ in judged.evidence for place in _places(path, rows)]
+        shown = [place for path, _ in judged.evidence for place in _lines_with(path, rows)]
         named = [int(one) for one in _GPU.findall(found)]
         own = [place for at, place in shown if not named or devices[at]["index"] in named]
         places = own or [
@@ -279,7 +279,7 @@ def _put(device: dict[str, Any], field: str, text: str, shape: Shape | None) -> 
         device.setdefault(last, value)
 
 
-def _places(path: str, rows: Sequence[_Row]) -> Iterator[tuple[int, int]]:
+def _lines_with(path: str, rows: Sequence[_Row]) -> Iterator[tuple[int, int]]:
     """(GPU, index of the line) of what the output has of a fact."""
     found = re.match(r"gpus\.devices\[(\d+)\]\.?(.*)", path)
     if found and int(found[1]) < len(rows):

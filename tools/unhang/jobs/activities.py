@@ -46,7 +46,7 @@ class Activity:
     @property
     def where(self) -> str:
         """all_reduce, called by step (train.py:88), by main; or, where a library
-        calls the user's code, read (data.py:7), called by __next__."""
+        calls the user's code, read (train.py:7), called by __next__."""
         own = f"{self.function} ({self.place})"
         if self.user in ("", own):
             return own

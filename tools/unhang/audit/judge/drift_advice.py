@@ -3,7 +3,8 @@ policy that chooses one, where a policy can. Values in, values out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,8 +47,8 @@ def with_advice(rule: Rule, judged: GroupJudged, keys: Mapping[str, str]) -> Gro
 
 def _advice(comparison: Mapping[str, Any], key: str, check: str) -> str:
     """check: what to look at where no setting gives a thing the value of the others."""
-    rows = comparison["counts"]
-    if len({_value(row) for row in rows}) < len(rows):  # what is cut off differs
+    rows = _told_apart(comparison["counts"])
+    if not rows:
         return SAME_ON_ALL
     usual, others = (rows[0], rows[1:]) if comparison["majority"] is not None else (None, rows)
     named = ", ".join(f"{_value(row)} on {_hosts(row)}" for row in others[:MOST_VALUES])
@@ -73,8 +74,23 @@ def _advice(comparison: Mapping[str, Any], key: str, check: str) -> str:
     )
 
 
+def _told_apart(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows; where the cut texts of two are equal, each with the words alone that not all have;
+    [] where these are equal too."""
+    if len({_value(row) for row in rows}) == len(rows):
+        return list(rows)
+    words = [re.findall(r"[^\s,;]+", str(row.get("shown", row["value"]))) for row in rows]
+    common = set.intersection(*map(set, words))
+    owns = [" ".join(word for word in one if word not in common) for one in words]
+    apart: list[Mapping[str, Any]] = [
+        {**row, "shown": f"with {own}" if own else "without"}
+        for row, own in zip(rows, owns, strict=True)
+    ]
+    return apart if len({_value(row) for row in apart}) == len(apart) else []
+
+
 def _value(row: Mapping[str, Any]) -> str:
-    text = str(row["value"]) or "none"
+    text = str(row.get("shown", row["value"])) or "none"
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
