@@ -22,8 +22,9 @@ from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
-# plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [
+# plain ansible-playbook may run without unhang, or with another version of it; +=, for ansible-doc
+# warns of other assignments to what is no name
+sys.path[:0] += [
     str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
 ]
 

@@ -57,8 +57,9 @@ from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-# plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
+# plain ansible-playbook may run without unhang, or with another version of it; +=, for ansible-doc
+# warns of other assignments to what is no name
+sys.path[:0] += [folder for folder in _TOOLS if folder not in sys.path]
 
 try:
     from unhang import __version__

@@ -23,8 +23,9 @@ from typing import Any
 from ansible import context
 from ansible.plugins.inventory import BaseInventoryPlugin
 
-# plain ansible-playbook may run without unhang, or with another version of it
-sys.path[:0] = [
+# plain ansible-playbook may run without unhang, or with another version of it; +=, for ansible-doc
+# warns of other assignments to what is no name
+sys.path[:0] += [
     str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")
 ]
 

@@ -84,7 +84,7 @@ def test_an_audit_reads_the_nodes_that_it_names_and_writes_a_run(run, tmp_path, 
     }
     argv = as_typed(form, {example: here for example, here in places.items() if example in form})
     recorded = DEMO in argv
-    done = run([*argv, *(["--limit", "gpu007"] if recorded and "--limit" not in argv else [])])
+    done = run([*argv, *(["--limit", "gpu007"] if recorded and "--host" not in argv else [])])
     assert done.returncode in (0, 1), done.stdout[-500:] + done.stderr[-2000:]
     if argv[1] == "collect":
         assert json.loads(done.stdout)["schema"] == "unhang/node-facts/1"

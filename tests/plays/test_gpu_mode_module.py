@@ -109,7 +109,7 @@ def test_a_gpu_in_use_keeps_its_compute_mode_and_so_do_the_others(gpus):
     for arguments in (["--check"], []):
         refused = gpus(*arguments, compute_mode="default")
         assert refused["failed"]
-        assert "found: GPU 3 (GPU-" in refused["msg"]
+        assert "GPU 3 (GPU-" in refused["msg"]
         assert "is in use by pid 4711" in refused["msg"]
     assert not gpus.profile.with_name("profile.set").exists()
 

@@ -107,7 +107,7 @@ def test_grandchildren_die_with_a_stuck_child(tmp_path):
 # as it cannot kill one in state D.
 SURVIVOR = """
 import json, os, sys, time
-from unhang_node import probe
+from unhang_node.base import probe
 from unhang_node.base.context import DEFAULTS, Context
 from unhang_node.base.root import Root
 
@@ -143,11 +143,9 @@ def test_a_child_that_survives_sigkill_is_a_fact_and_is_not_waited_for(
 ):
     tmp_path.chmod(0o777)
     note = tmp_path / "pid"
-    path = str(Path(probe.__file__).parents[1])
-    command = [sys.executable, "-c", SURVIVOR, str(note), source]
     done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, "-c", SURVIVOR, str(note), source],
+        env={**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[2])},
         stdout=subprocess.PIPE,
         text=True,
         timeout=240,
