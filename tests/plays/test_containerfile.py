@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from container_steps import plain_root, play, steps_of
 from four_nodes import CACHE
 from installed_wheel import PROJECT, build
@@ -18,14 +19,24 @@ TRIED = (
 )
 
 
-def test_its_steps_give_an_unhang_that_audits_as_the_images_user(tmp_path):
+@pytest.fixture
+def tree(tmp_path):
+    """A folder with the wheel and what it requires."""
     (tmp_path / "dist").mkdir()
     build("wheel", PROJECT, tmp_path / "dist")
     shutil.copy(PROJECT / "requirements.txt", tmp_path)
-    assert ("ENTRYPOINT", '["unhang"]') in steps_of(PROJECT / "Containerfile")
-    done = play(PROJECT / "Containerfile", tmp_path, plain_root(CACHE.parent / "container"), TRIED)
+    return tmp_path
+
+
+def printed(containerfile, tree, tried):
+    done = play(containerfile, tree, plain_root(CACHE.parent / "container"), tried)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    output = done.stdout.splitlines()
+    return done.stdout
+
+
+def test_its_steps_give_an_unhang_that_audits_as_the_images_user(tree):
+    assert ("ENTRYPOINT", '["unhang"]') in steps_of(PROJECT / "Containerfile")
+    output = printed(PROJECT / "Containerfile", tree, TRIED).splitlines()
     assert output[-1] == "unhang"
     assert any(line.startswith("unhang 0.") for line in output)
 
@@ -38,15 +49,13 @@ IN_PODS = (
 )
 
 
-def test_the_image_of_the_pods_has_what_their_scripts_start(tmp_path):
-    (tmp_path / "dist").mkdir()
+def test_the_image_of_the_pods_has_what_their_scripts_start(tree):
     programs = {"build.py": "collect", "quick.py": "quick", "job.py": "inspect"}
     for script, name in programs.items():
-        target = tmp_path / "dist" / f"unhang-{name}.pyz"
+        target = tree / "dist" / f"unhang-{name}.pyz"
         made = [sys.executable, PROJECT / "tools" / "collector" / script, target]
         subprocess.run(made, check=True, capture_output=True)
     containerfile = PROJECT / "deploy" / "kubernetes" / "Containerfile"
-    done = play(containerfile, tmp_path, plain_root(CACHE.parent / "container"), IN_PODS)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    document = done.stdout[done.stdout.index('{"schema"') :]
+    said = printed(containerfile, tree, IN_PODS)
+    document = said[said.index('{"schema"') :]
     assert json.loads(document)["schema"] == "unhang/node-facts/1"

@@ -287,7 +287,8 @@ SPACE = {
 def with_mounts(tmp_path):
     folder = copied("container", tmp_path)
     text = (
-        mount(20, "/", "ext4", ("rw,relatime", "8:1"))
+        mount(19, "/home", "autofs", ("rw", "0:40"))
+        + mount(20, "/", "ext4", ("rw,relatime", "8:1"))
         + mount(21, "/data", "btrfs", ("ro", "8:2"))
         + mount(22, "/again", "ext4", ("rw", "8:1"))
     )
@@ -300,25 +301,23 @@ def with_mounts(tmp_path):
     return folder
 
 
-def test_file_systems_are_told_once_each_with_room_and_inodes(tmp_path):
-    rows = {row["path"]: row for row in facts(with_mounts(tmp_path), "limits")["filesystems"]}
-    assert sorted(rows) == ["/", "/data", "/home"]
-    assert rows["/"] == {
+def test_file_systems_are_told_once_each_and_a_network_one_is_not_asked(tmp_path):
+    folder = with_mounts(tmp_path)
+    root, data, home = sorted(facts(folder, "limits")["filesystems"], key=lambda row: row["path"])
+    assert root == {
         "path": "/", "type": "ext4", "size_bytes": 100, "free_bytes": 40,
         "inodes_free_percent": 1.0, "read_only": False, "soft": False,
-        "locks": True, "access_times": True,
+        "locks": True, "access_times": True, "source": None, "on_demand": False,
     }  # fmt: skip
-    assert (rows["/data"]["read_only"], rows["/data"]["inodes_free_percent"]) == (True, None)
-
-
-def test_a_network_file_system_is_not_asked(tmp_path):
-    folder = with_mounts(tmp_path)
-    row = next(row for row in facts(folder, "limits")["filesystems"] if row["path"] == "/home")
-    assert row == {
-        "path": "/home", "type": "nfs4", "size_bytes": None, "free_bytes": None,
-        "inodes_free_percent": None, "read_only": False, "soft": True,
-        "locks": True, "access_times": True,
-    }  # fmt: skip
+    assert (data["path"], data["read_only"], data["inodes_free_percent"]) == ("/data", True, None)
+    unknown = dict.fromkeys(("size_bytes", "free_bytes", "inodes_free_percent"))
+    assert home == root | unknown | {
+        "path": "/home",
+        "type": "nfs4",
+        "soft": True,
+        "source": "0:50",
+        "on_demand": True,
+    }
     assert unread(folder, "limits")["filesystems[/home].free_bytes"]["status"] == "absent"
 
 
