@@ -342,7 +342,7 @@ def _watch(data: bytes) -> None:
     def update(tick: Tick, since_s: float) -> None:
         outputs.sampled(tick, since_s)
         if len(shown) < 2:  # a table takes longer than all the rest
-            shown.append(printed([gpu_table(tick, since_s)], 80, False, False))
+            shown.append(printed(gpu_table(tick, since_s, 80), False, False))
 
     lines = merged(parsed((b"0", line) for line in data.split(b"\n")), 2)
     for event in detect(lines, 2.0, update):

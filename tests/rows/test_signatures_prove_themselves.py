@@ -169,5 +169,9 @@ def test_every_fact_of_a_signature_is_read():
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
+    for name in ("next_steps", "overcome"):
+        texts += re.split(
+            r"\W+", (HOME / f"tools/unhang/jobs/catalogue/tables/{name}.yml").read_text()
+        )
     read = {text for text in texts if re.fullmatch(r"[a-z0-9_]+", text)}
-    assert sorted({one.fact for one in SIGNATURES.values() if one.fact} - read) == []
+    assert {one.fact for one in SIGNATURES.values() if one.fact} <= read

@@ -86,8 +86,7 @@ def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
 def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
     """A host's name does not resolve: neither a firewall nor the choice of an interface does that.
 
-    Decides diagnose_real/master-name-unknown, diagnose_user_jobs/master-address-is-two-addresses,
-    diagnose_real/hostname-unresolvable.
+    Decides diagnose_user_jobs/master-address-is-two-addresses.
     """
     if unknown := facts.has(*NAME_UNKNOWN):
         why = "the name does not resolve, which comes before any connection"
@@ -120,7 +119,7 @@ def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
 def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
     """The job is launched on one node: nothing between machines can stop it.
 
-    Decides diagnose_batches/5/385.
+    Decides diagnose_outputs/launchers_and_containers/one-machine-that-waits-for-another-address.
     """
     launched = facts.said("nnodes")
     if launched and {event.fields["value"] for event in launched} == {"1"}:
