@@ -18,7 +18,16 @@ import msgspec
 from unhang.act.commands.asking_schedulers import MOST_BYTES, ask_schedulers
 from unhang.act.plan.description import describe_limits, describe_manual_work, describe_totals
 from unhang.act.plan.later_waivers import waivers_now, without_waived
-from unhang.act.plan.plan_document import FILE, Job, Plan, digest_of_plan, read_plan, render_plan
+from unhang.act.plan.plan_document import (
+    FILE,
+    JOURNAL,
+    LOCK,
+    Job,
+    Plan,
+    digest_of_plan,
+    read_plan,
+    render_plan,
+)
 from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.plan.planning import (
@@ -29,7 +38,6 @@ from unhang.act.plan.planning import (
     without_collections,
 )
 from unhang.act.plan.scheduler_jobs import SchedulerJobs
-from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal
 from unhang.audit.commands.filters import Filters, add_filters, asked_filter, typed
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.commands.common_options import (
@@ -249,7 +257,7 @@ def _narrowed(
 def _keep(folder: Path, plan: Plan) -> None:
     """Writes plan.json. A rollout that has begun keeps its own plan."""
     path, text = folder / FILE, render_plan(plan)
-    has_begun = (folder / JOURNAL).exists() or controllers_of_a_lost_journal(folder)
+    has_begun = (folder / JOURNAL).exists() or (folder / LOCK).exists()
     if has_begun and not (path.exists() and path.read_text(encoding="utf-8") == text):
         raise UserError(
             f"{folder / JOURNAL}: a rollout of this run's plan has begun; end it, or audit again"

@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from unhang.act.plan.plan_document import HostPlan, Plan, Wave, digest_of_plan
-from unhang.audit.report.phrases import DISPUTED
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.actions import Setting, command, leaves_service
+from unhang.core.run.findings import DISPUTED
 from unhang.core.text import counted, listed, visible
 
 LONGEST_LIST = 400

@@ -25,6 +25,7 @@ from unhang.core.text import listed, visible
 
 SCHEMA = "unhang/plan/1"
 FILE = "plan.json"
+JOURNAL, LOCK = "journal.jsonl", "journal.lock"  # beside it, of the rollout that has begun
 LARGEST_PLAN_BYTES = 128 * 1024 * 1024  # a plan for 10,000 nodes has some 40
 SHOWN_HOSTS = 5
 CANARY = "canary"

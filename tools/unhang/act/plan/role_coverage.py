@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from unhang.act.plan.departures import fact, present_in
 from unhang.act.plan.policy_check import PolicyJudge
 from unhang.act.plan.role_remedies import LONGEST, Reads, RoleRemedies, sort_remedies
-from unhang.act.role_changes import driver_inputs, driver_refusals, kernel_plan
 from unhang.act.role_changes.nccl_setting_check import Known, read_known
+from unhang.act.role_changes.node_refusals import image, kernel_refusals, ownership
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.found import Found
 from unhang.core.run.documents import NodeDocument
@@ -23,16 +24,6 @@ from unhang.core.run.run_input import RunInput, read_node
 from unhang.core.text import visible
 
 Finding = Mapping[str, Any]
-# All facts that decide whether a role refuses a node. Whole sections are large, and this is
-# computed for each node that is judged.
-_NODE = (
-    "virtualization.is_container",
-    "virtualization.kind",
-    "image.kind",
-    "image.evidence",
-    "os.family",
-    "kubernetes.gpu_operator",
-)
 _DRIVER_ROLES = ("gpu_driver", "fabric_manager")
 
 
@@ -166,42 +157,16 @@ def role_refusals(sections: Any) -> dict[str, str]:
     kernel or driver. sections: typed, None if not read."""
     if sections is None:
         return {}
-    node = _node(sections)
-    kernel = _kernel_refusal(sections, node)
-    driver = _driver_refusal(sections, node)
-    return ({"kernel": kernel} if kernel else {}) | (
-        dict.fromkeys(_DRIVER_ROLES, driver) if driver else {}
-    )
-
-
-def _node(sections: Any) -> dict[str, dict[str, Any]]:
-    node: dict[str, dict[str, Any]] = {}
-    for path in _NODE:
-        part, _, name = path.partition(".")
-        node.setdefault(part, {})[name] = fact(sections, f"node.{path}")
-    return node
-
-
-def _kernel_refusal(sections: Any, node: dict[str, Any]) -> str | None:
-    boot = {
-        name: fact(sections, f"kernel.boot.{name}") for name in ("can_clear_one_shot", "why_not")
-    }
-    # the role itself reads facts that are missing here
+    known = partial(fact, sections)
     loader = {
-        "can_clear_one_shot": boot["can_clear_one_shot"] is not False,
-        "why_not": boot["why_not"],
+        # the role itself reads facts that are missing here
+        "can_clear_one_shot": known("kernel.boot.can_clear_one_shot") is not False,
+        "why_not": known("kernel.boot.why_not"),
     }
-    known = {"node": node, "kernel": {"out_of_tree": fact(sections, "kernel.out_of_tree")}}
-    lines = kernel_plan.refusals(kernel_plan.KernelInputs(known, {}, trial={"loader": loader}))
-    return lines[0] if lines else None
-
-
-def _driver_refusal(sections: Any, node: dict[str, Any]) -> str | None:
-    known = {"node": node, "driver": {"install_method": fact(sections, "driver.install_method")}}
-    inputs = driver_inputs.DriverInputs("", known, {}, {})
-    found = [*driver_refusals.ownership(inputs), *driver_refusals.image(inputs)]
-    return (
-        f"it needs {found[0]['expected']}; the check found: {found[0]['found']}; {found[0]['next']}"
-        if found
-        else None
-    )
+    kernel = kernel_refusals(known, loader)[:1]
+    driver = [
+        f"it needs {one['expected']}; the check found: {one['found']}; {one['next']}"
+        for one in (*ownership(known, ""), *image(known, ""))
+    ][:1]
+    refusing = [("kernel", kernel), *((role, driver) for role in _DRIVER_ROLES)]
+    return {role: why[0] for role, why in refusing if why}

@@ -19,7 +19,6 @@ from unhang.act.role_changes.driver_inputs import (
     within,
 )
 from unhang.act.role_changes.driver_packages import PackageSet
-from unhang.act.role_changes.driver_refusals import Refusal, refusal
 from unhang.act.role_changes.driver_sets import (
     FABRIC_PACKAGES,
     NO_DRIVER_VERSION,
@@ -27,6 +26,7 @@ from unhang.act.role_changes.driver_sets import (
     family_of,
     sets_of,
 )
+from unhang.act.role_changes.node_refusals import Refusal, refusal
 from unhang_node.base.parse.nvidia_driver import branch_of, upstream_version
 from unhang_node.base.versions.compare import compare_versions, holds
 from unhang_node.change.gpu.services import FABRIC_MANAGER

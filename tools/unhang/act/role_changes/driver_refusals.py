@@ -4,7 +4,6 @@ next step. A pure function of its inputs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypedDict
 
 from unhang.act.role_changes.driver_inputs import (
     DriverInputs,
@@ -13,80 +12,12 @@ from unhang.act.role_changes.driver_inputs import (
     is_without_kernels,
 )
 from unhang.act.role_changes.driver_packages import PackageSet, flavour_faults
+from unhang.act.role_changes.node_refusals import Refusal, image, ownership, refusal
 from unhang_node.base.parse.nvidia_driver import branch_of
 from unhang_node.base.versions.compare import compare_versions, holds
 
 SHOWN_USERS = 8
 BUILT_ON_NODE = ("dkms", "cuda-drivers", "nvidia-open")
-_OWNERS = {
-    "runfile": (
-        "NVIDIA's .run installer",
-        "run nvidia-uninstall, reboot, and apply the role again",
-    ),
-    "container": (
-        "a container runtime that mounts it into this node",
-        "change the driver on the machine outside, and leave this one alone",
-    ),
-    "gpu_operator": (
-        "NVIDIA's GPU Operator",
-        "set driver.version in its ClusterPolicy, or set driver.enabled false there first",
-    ),
-    "unknown": (
-        "something that no package owns",
-        "find out who put the libraries there (dpkg -S, rpm -qf), and take them away",
-    ),
-}
-
-
-class Refusal(TypedDict):
-    """A reason against a change, as a plan has it; text is the line for people."""
-
-    id: str
-    expected: str
-    found: str
-    where: str
-    next: str
-    text: str
-
-
-def refusal(kind: str, expected: str, found: str, where: str, next_step: str) -> Refusal:
-    return {
-        "id": kind,
-        "expected": expected,
-        "found": found,
-        "where": where,
-        "next": next_step,
-        "text": f"{where}: the role needs {expected}; the check found: {found}; {next_step}",
-    }
-
-
-def ownership(inputs: DriverInputs) -> Iterator[Refusal]:
-    """A driver that no package owns would stay installed beside the new one."""
-    method = inputs.fact("driver.install_method")
-    operated = inputs.fact("node.kubernetes.gpu_operator") and method != "packages"
-    owner = "gpu_operator" if operated else str(method)
-    if owner in _OWNERS:
-        found, next_step = _OWNERS[owner]
-        yield refusal(
-            "driver-owner",
-            "a driver that the package manager owns, or none",
-            f"one of {found}",
-            inputs.host,
-            next_step,
-        )
-
-
-def image(inputs: DriverInputs) -> Iterator[Refusal]:
-    """A stateless node loses what is installed on it at its next boot."""
-    if inputs.fact("node.image.kind") == "stateless":
-        found = f"a stateless image ({inputs.fact('node.image.evidence') or 'its root is no disk'})"
-        yield refusal(
-            "stateless-image",
-            "a system that keeps what is installed",
-            found,
-            inputs.host,
-            "put the driver into that image and boot the node from it",
-        )
 
 
 def gpus(inputs: DriverInputs, version: str, flavour: str) -> Iterator[Refusal]:
@@ -234,10 +165,10 @@ def secure_boot(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]
 
 def in_use(inputs: DriverInputs) -> Iterator[Refusal]:
     """Programs that hold the GPUs and are none of the services that the role stops and starts
-    again."""
+    again. The files may be changed under one that only monitors."""
     if inputs.options.allow_in_use:
         return
-    found = foreign_users(inputs)
+    found = foreign_users(inputs, monitors=False)
     next_step = (
         "let it end or drain the node; gpu_driver_allow_in_use changes the files under it and"
         " leaves the rest to a reboot"
@@ -254,20 +185,19 @@ def in_use(inputs: DriverInputs) -> Iterator[Refusal]:
         )
 
 
-def foreign_users(inputs: DriverInputs) -> list[str]:
+def foreign_users(inputs: DriverInputs, monitors: bool = True) -> list[str]:
     """A text for each process and each kernel module that holds the GPUs and that no known service
-    accounts for."""
+    accounts for. monitors: also daemons that only monitor them."""
     names = {
         gpu.get("minor"): f"GPU {gpu['index']} ({gpu.get('uuid')})"
         for gpu in inputs.fact("gpus.devices") or ()
     }
     rows = []
     for user in inputs.users.get("processes") or ():
-        if user.get("service") is None:
+        if user.get("service") is None and (monitors or user.get("computes", True)):
             places = ", ".join(_gpu(device, names) for device in user["devices"])
-            rows.append(
-                f"process {user['pid']} ({user.get('command')}) of {user.get('user')} on {places}"
-            )
+            owner = user.get("user") if user.get("computes", True) else user["unit"]
+            rows.append(f"process {user['pid']} ({user.get('command')}) of {owner} on {places}")
     rows += [
         f"the kernel module {name}, which needs the driver"
         for name in inputs.users.get("foreign_modules") or ()
@@ -333,8 +263,8 @@ def refusals(
 ) -> list[Refusal]:
     """All reasons not to install these packages, which have this version and flavour."""
     return [
-        *ownership(inputs),
-        *image(inputs),
+        *ownership(inputs.fact, inputs.host),
+        *image(inputs.fact, inputs.host),
         *gpus(inputs, version, flavour),
         *cuda(inputs, version),
         *headers(inputs, packages),

@@ -17,7 +17,7 @@ from unhang.act.role_changes.driver_inputs import (
     wanted_branch,
 )
 from unhang.act.role_changes.driver_packages import NotOffered, PackageSet, package_set
-from unhang.act.role_changes.driver_refusals import Refusal, refusal
+from unhang.act.role_changes.node_refusals import Refusal, refusal
 from unhang.core.catalogue.own_tables import table
 from unhang_node.base.parse.nvidia_driver import branch_of
 

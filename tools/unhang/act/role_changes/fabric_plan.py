@@ -12,13 +12,9 @@ from unhang.act.role_changes.driver_inputs import (
     wanted_branch,
     within,
 )
-from unhang.act.role_changes.driver_refusals import (
-    Refusal,
-    foreign_users,
-    partitioned_gpus,
-    refusal,
-)
+from unhang.act.role_changes.driver_refusals import foreign_users, partitioned_gpus
 from unhang.act.role_changes.driver_sets import fabric_packages
+from unhang.act.role_changes.node_refusals import Refusal, refusal
 from unhang_node.change.gpu.services import FABRIC_MANAGER
 
 UNIT = FABRIC_MANAGER[0]

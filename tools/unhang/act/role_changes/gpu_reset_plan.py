@@ -7,12 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.act.role_changes.driver_inputs import DriverInputs
-from unhang.act.role_changes.driver_refusals import (
-    Refusal,
-    foreign_users,
-    partitioned_gpus,
-    refusal,
-)
+from unhang.act.role_changes.driver_refusals import foreign_users, partitioned_gpus
+from unhang.act.role_changes.node_refusals import Refusal, refusal
 from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.gpu_verbs import DONE_BY_ROLE, REBOOT, TABLES, GpuVerb, gpu_verbs
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.act.role_changes.node_refusals import kernel_refusals
 from unhang.core.strict_json import value_at
 from unhang.core.text import listed
 from unhang_node.base.parse.values import release_key
@@ -17,7 +18,6 @@ from unhang_node.base.versions.compare import compare_versions
 # version of its own in addition.
 IMAGE = re.compile(r"^linux-image-(?:unsigned-)?(\d+\.\d+(?:[.+~-][0-9A-Za-z.+~]+)*)$")
 NO_IMAGE = re.compile(r"-(?:dbg|dbgsym|unsigned)$")
-FAMILIES = ("debian",)
 # Packages that must be installed with a new kernel if the running one has them: without them the
 # node may lack a device or a file system.
 NEEDED = ("linux-modules-nvidia-", "linux-modules-extra-", "linux-headers-")
@@ -103,7 +103,7 @@ def plan_kernel(inputs: KernelInputs) -> dict[str, Any]:
         and inputs.trial.get("standing") not in ("on_trial", "armed")
     ):
         return plan
-    problems = refusals(inputs)
+    problems = kernel_refusals(inputs.fact, inputs.trial.get("loader") or {})
     if problems:
         return {**plan, "problems": problems}
     plan = {**plan, "gpus": gpu_identities(inputs), "modules": needed_modules(inputs)}
@@ -131,40 +131,6 @@ def _to_install(inputs: KernelInputs, plan: dict[str, Any]) -> dict[str, Any]:
         "packages": packages,
         "problems": problems,
     }
-
-
-def refusals(inputs: KernelInputs) -> list[str]:
-    """Reasons why this node's kernel cannot be set on the node; [] if it can."""
-    if inputs.fact("node.virtualization.is_container"):
-        return [
-            "this is a container ({}), not a machine: its kernel is the machine's".format(
-                inputs.fact("node.virtualization.kind")
-            )
-        ]
-    if inputs.fact("node.image.kind") == "stateless":
-        why = inputs.fact("node.image.evidence")
-        return [
-            f"this is a stateless image ({why}), not an installed system: put the kernel into that"
-            " image, for nothing here outlives a boot"
-        ]
-    if inputs.fact("node.os.family") not in FAMILIES:
-        found = inputs.fact("node.os.family")
-        return [
-            f"the system's family is {found}, not {' or '.join(FAMILIES)}: install the kernel by"
-            " hand; the module boot_trial can try it"
-        ]
-    if inputs.fact("kernel.out_of_tree") is None:
-        return ["the list of loaded modules was not read; run as root"]
-    loader = inputs.trial.get("loader") or {}
-    if loader.get("refused"):
-        return [loader["refused"]]
-    if loader.get("can_clear_one_shot") is not True:
-        why = loader.get("why_not") or "the place of its environment block is not known"
-        return [
-            f"the boot loader cannot clear its one-shot entry ({why}): the trial would be started"
-            " again and again"
-        ]
-    return []
 
 
 def choose_release(inputs: KernelInputs) -> tuple[str | None, list[str]]:

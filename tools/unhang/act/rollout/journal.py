@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang.act.plan.plan_document import JOURNAL, LOCK
 from unhang.act.rollout.journal_text import (
     LONGEST_LINE_BYTES,
     NEXT,
@@ -27,7 +28,6 @@ from unhang.act.rollout.steps import BEGUN, ROLLOUT, Entry
 from unhang.core.errors import UserError
 from unhang.core.run.private_file import open_private, read_regular
 
-JOURNAL, LOCK = "journal.jsonl", "journal.lock"
 MOST_BYTES = 512 * 1024 * 1024  # of a journal; 10,000 nodes write less than a tenth
 GUARD_BYTES, SHORT_LINE_BYTES, MOST_LOCK_BYTES = 256, 4096, 4096
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.report.filtering import Filter, narrowed
-from unhang.audit.report.run import read_run
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import OWNERS
@@ -22,6 +21,7 @@ from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import irregular
 from unhang.core.run.actions import Setting, command
+from unhang.core.run.findings import read_run
 from unhang.core.run.own_runs import is_own
 from unhang.core.run.run_folder import read_node
 from unhang.core.run.run_input import node_paths

@@ -15,7 +15,6 @@ from typing import Any
 from unhang.audit.commands.filters import Filters, typed
 from unhang.audit.report.exports import RENDERERS, render_junit
 from unhang.audit.report.manual_work import with_manual_work
-from unhang.audit.report.run import read_run
 from unhang.audit.report.screen import render_screen
 from unhang.audit.report.table import render_table
 from unhang.core import project
@@ -33,7 +32,7 @@ from unhang.core.json_text import render_json
 from unhang.core.labels import parse_labels
 from unhang.core.run import run_folder
 from unhang.core.run.actions import Setting, command, needs_list
-from unhang.core.run.findings import read_findings
+from unhang.core.run.findings import read_findings, read_run
 from unhang.core.run.handed_over import HandedOver
 from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.typed_folders import as_typed

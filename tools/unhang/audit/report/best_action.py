@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.report import phrases
+from unhang.core.run.findings import OF_POLICY
 from unhang.core.run.run_input import natural
 
 LEAST = "info"  # a cause of this severity needs no action
@@ -33,11 +33,7 @@ def best_action(
     above = frozenset(place for place, one in enumerate(findings) if one["severity"] != LEAST)
     by_action: dict[str, list[Mapping[str, Any]]] = {}
     for cause in causes:
-        acts = (
-            cause["severity"] != LEAST
-            and cause["rule"] not in phrases.OF_POLICY
-            and not cause["unread"]
-        )
+        acts = cause["severity"] != LEAST and cause["rule"] not in OF_POLICY and not cause["unread"]
         if acts and cause["nodes"] and not cause["remedy"]["conflicts"]:
             by_action.setdefault(cause["remedy"]["role"] or f"\0{cause['id']}", []).append(cause)
     if sum(map(len, by_action.values())) < 2:

@@ -40,13 +40,13 @@ from unhang.audit.report.fleet import (
 )
 from unhang.audit.report.folding import Fold, Unread, fold_findings, fold_unread
 from unhang.audit.report.manual_work import with_manual_work
-from unhang.audit.report.run import NodeSummary, never_asked, read_nodes, read_run
+from unhang.audit.report.run import NodeSummary, never_asked, read_nodes
 from unhang.audit.report.smoke_results import read_smoke_tests
 from unhang.audit.report.smoke_view import SmokeView, folded, smoke_view
 from unhang.audit.report.topology import Topology, troubles
 from unhang.audit.report.versions import Drift, drift
 from unhang.core.nodeset import fold_hosts
-from unhang.core.run.findings import NOT_A_GPU_NODE, SEVERITIES, hosts_of, read_findings
+from unhang.core.run.findings import NOT_A_GPU_NODE, SEVERITIES, hosts_of, read_findings, read_run
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import counted, visible
 

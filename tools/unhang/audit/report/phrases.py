@@ -11,10 +11,9 @@ from typing import Any
 
 from unhang.audit.report.folding import Fold, fold_items
 from unhang.core.nodeset import fold_hosts, shortened
-from unhang.core.run.findings import NOT_A_GPU_NODE, SEVERITIES
+from unhang.core.run.findings import NOT_A_GPU_NODE, OF_POLICY, SEVERITIES
 from unhang.core.text import counted, visible
 
-DISPUTED = ". Sources disagree: "  # what follows is for `report -v` and `explain`
 VENDOR = "vendor"  # the owner of what a ticket is for
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
 VERDICT_WORDS = {
@@ -50,8 +49,6 @@ STATUS_WORDS = {
 
 
 POLICIES_FROM = {"documents": "the policies in the nodes' documents", "none": "no policy"}
-# rules of the policy's waivers: to correct one repairs no node
-OF_POLICY = ("waiver-expired", "waiver-of-unknown-rule")
 NO_NODES = "No nodes: the inventory or the limit names none"
 
 

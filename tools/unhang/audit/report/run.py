@@ -15,7 +15,7 @@ from typing import Any
 from unhang.audit.report.topology import Topology, text_of, topology_of
 from unhang.audit.report.versions import versions_of
 from unhang.core.run.documents import MAX_NODE_BYTES, decode_plain
-from unhang.core.run.findings import Unreadable, read_json
+from unhang.core.run.findings import read_run
 from unhang.core.run.run_input import node_paths
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.strict_json import read_bounded, value_at
@@ -38,15 +38,6 @@ class NodeSummary:
     unread: tuple[str, ...] = ()  # sections that were not read, as `network (timeout)`
     topology: Topology | None = None
     versions: Mapping[str, str] = field(default_factory=dict)  # result of versions_of
-
-
-def read_run(run_dir: Path) -> dict[str, Any]:
-    """The object of run.json, {} if it cannot be read, because a report is useful without it."""
-    try:
-        found = read_json(run_dir / "run.json")
-    except Unreadable:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def read_nodes(run_dir: Path) -> Iterator[NodeSummary]:

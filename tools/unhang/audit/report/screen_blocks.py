@@ -15,7 +15,7 @@ from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.quotes import leading_words
 from unhang.core.run.actions import Setting, command
-from unhang.core.run.findings import NOT_A_GPU_NODE
+from unhang.core.run.findings import DISPUTED, NOT_A_GPU_NODE
 from unhang.core.table import STYLES
 from unhang.core.text import counted, visible
 
@@ -184,7 +184,7 @@ def _titled(cause: Mapping[str, Any], width: int) -> list[Line]:
         lines += _paragraph("  found", visible(why, LONGEST_REASON), "dim", width)
     if conflicts := cause["remedy"]["conflicts"]:
         return lines + _paragraph("conflict", phrases.conflict(conflicts[0]), "bold yellow", width)
-    done = phrases.cause_action(cause).partition(phrases.DISPUTED)[0]
+    done = phrases.cause_action(cause).partition(DISPUTED)[0]
     return lines + _paragraph("  do", done, "dim", width)
 
 

@@ -20,6 +20,7 @@ from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import broken, fold_hosts, shortened
 from unhang.core.run.actions import Setting, waive_command
+from unhang.core.run.findings import OF_POLICY
 from unhang.core.table import STYLES, Line, printed
 from unhang.core.terminal import PIPED_WIDTH
 from unhang.core.text import counted, listed, visible
@@ -167,7 +168,7 @@ def _waivable(
     """The command that accepts the finding, where a command finds the run."""
     rule = str(fold.example["rule"])
     causes = by_rule.get(rule, ())
-    if not run or not fold.hosts or not causes or rule in phrases.OF_POLICY:
+    if not run or not fold.hosts or not causes or rule in OF_POLICY:
         return []
     return _pasted([waive_command(rule, fold.hosts, run, setting_of(causes[0]))], width, "waive")
 

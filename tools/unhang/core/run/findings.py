@@ -19,6 +19,9 @@ from unhang.core.text import visible
 _Severity = Literal["critical", "error", "warning", "info"]
 SEVERITIES: tuple[str, ...] = get_args(_Severity)
 NOT_A_GPU_NODE = "not a GPU node"  # no NVIDIA GPU and no driver: nothing to call healthy
+# rules of the policy's waivers: to correct one repairs no node
+OF_POLICY = ("waiver-expired", "waiver-of-unknown-rule")
+DISPUTED = ". Sources disagree: "  # what follows is for `report -v` and `explain`
 BLAMELESS = (NOT_A_GPU_NODE, "healthy")  # nothing above info was found on the node
 SIZE_LIMIT_BYTES = 512 * 1024 * 1024
 MOST_SHARED = 4096  # parts of findings that are remembered, to be kept once
@@ -162,6 +165,15 @@ def read_json(path: Path, fields: Any = Any) -> Any:
         with suppress(msgspec.ValidationError):  # the reader of the value reports another type
             return msgspec.json.decode(data, type=fields)
         return msgspec.json.decode(data)
+
+
+def read_run(run_dir: Path) -> dict[str, Any]:
+    """The object of run.json, {} if it cannot be read, because a report is useful without it."""
+    try:
+        found = read_json(run_dir / "run.json")
+    except Unreadable:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _read_shown(path: Path) -> Any:
