@@ -233,17 +233,17 @@ def reset(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
         refuse_users(users, steps)
         resets.refuse_again(gpus, resets.read_records(), time.time())
         resets.record(gpus)
-    run(module, users, steps)
+    logged = run(module, users, steps)
     if uuids and not module.check_mode:
-        resets.record_end(gpus)
+        resets.record_end(gpus, logged)
     return {"changed": True, "commands": [step.line() for step in steps]}
 
 
-def run(module: AnsibleModule, users: dict[str, Any], steps: Sequence[ExchangeStep]) -> None:
-    """Makes the steps unless in check mode. Raises ValueError if somebody uses a GPU."""
+def run(module: AnsibleModule, users: dict[str, Any], steps: Sequence[ExchangeStep]) -> list[str]:
+    """Makes the steps unless in check mode, and returns their log. Raises ValueError if somebody
+    uses a GPU."""
     refuse_users(users, steps)
-    if steps and not module.check_mode:
-        service_changes.run_steps(steps)
+    return service_changes.run_steps(steps) if steps and not module.check_mode else []
 
 
 def refuse_users(users: dict[str, Any], steps: Sequence[ExchangeStep]) -> None:

@@ -52,7 +52,8 @@ users:
   type: dict
   contains:
     processes:
-      description: Processes with a device open; service is the known unit of the process, or none.
+      description: Processes with a device open; service is the known unit of the process, unit any
+        of the system's, or none. What computes does more than to monitor.
       type: list
       elements: dict
     services:
@@ -72,7 +73,7 @@ users:
       type: list
       elements: str
   sample: {processes: [{pid: 4711, user: alice, command: python3, devices: [/dev/nvidia0],
-    service: null}], services: [], modules_held: [], unload:
+    service: null, unit: null, computes: true}], services: [], modules_held: [], unload:
     [nvidia]}
 stopped_units:
   description: Units that an earlier run stopped and that nobody has started since.

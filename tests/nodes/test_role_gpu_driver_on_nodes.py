@@ -76,8 +76,18 @@ def test_a_kernel_without_headers_is_refused_before_anything_is_touched(fleet, t
     before = state_of(fleet, NODE)
     refused = play_role(fleet, "gpu_driver", NODE, POLICY, **AS_MACHINE)
     assert refused.failed == {NODE: 1}
-    assert f"expected headers of {KERNEL}, the kernel that boots next" in refused.output
+    assert f"needs headers of {KERNEL}, the kernel that boots next" in refused.output
     assert f"install linux-headers-{KERNEL}" in refused.output
+    assert state_of(fleet, NODE) == before
+
+
+def test_a_driver_that_nvidias_installer_left_is_refused_with_its_own_program(fleet):
+    fleet.plant(NODE, "/usr/bin/nvidia-uninstall", "#!/bin/sh\n", 0o755)
+    fleet.plant(NODE, "/var/log/nvidia-installer.log", "nvidia-installer log file\n")
+    before = state_of(fleet, NODE)
+    refused = play_role(fleet, "gpu_driver", NODE, POLICY)
+    assert refused.failed == {NODE: 1}
+    assert "NVIDIA's .run installer; run nvidia-uninstall" in refused.output
     assert state_of(fleet, NODE) == before
 
 

@@ -49,9 +49,7 @@ def test_every_holder_is_reported_with_its_service_and_a_job_stops_the_role(busy
     before = state_of(busy, NODE)
     refused = play_role(busy, "gpu_driver", NODE, POLICY)
     assert refused.failed == {NODE: 1}
-    assert (
-        f"the GPUs are in use by process {job} (sleep) of auditor on GPU 0 (GPU-" in refused.output
-    )
+    assert f"the check found: process {job} (sleep) of auditor on GPU 0 (GPU-" in refused.output
     assert state_of(busy, NODE) == before
     assert gpu_daemons.called(busy, NODE) == []
 
@@ -86,6 +84,34 @@ def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
     assert f": {job} auditor sleep on /dev/nvidia0; no job was touched" in refused.output
     assert play(busy, path, [NODE], POLICY, drain_beside_jobs=True).code == 0
     assert gpu_daemons.process_of(busy, NODE, "job") == job
+
+
+def test_a_unit_that_only_monitors_is_no_job_and_one_of_which_a_process_has_mapped_a_gpu_is(busy):
+    busy.shell(NODE, f"truncate -s 4096 {gpu_daemons.DEVICE}")
+    handle = f"exec 3<{gpu_daemons.DEVICE}; {{}} exec sleep infinity"
+    gpu_daemons.start_unit(busy, NODE, "site-exporter", "sh", "-c", handle.format(""))
+    gpu_daemons.start_unit(
+        busy,
+        NODE,
+        "trainer",
+        *("sh", "-c", handle.format(f'/usr/bin/python3 -c "{gpu_daemons.MAPS}" &')),
+    )
+
+    def jobs():
+        return [row["state"] for row in call_module(busy, NODE, "gpu_users")["drain"]["jobs"]]
+
+    audits.wait_until(lambda: len(jobs()) == 2, "the trainer has mapped the GPU")
+    assert sorted(jobs()) == ["python3 on /dev/nvidia0", "sleep on /dev/nvidia0"]
+    busy.shell(NODE, "systemctl stop trainer")
+    assert jobs() == []
+    # the files are changed under it; it keeps the module loaded, and nobody stops it
+    assert "refused" not in play_role(busy, "gpu_driver", NODE, POLICY, "--check").output
+    refused = play_role(busy, "gpu_driver", NODE, RELOAD)
+    assert "(sleep) of site-exporter.service on GPU 0" in refused.output
+    # somebody has logged in and started it, which may be a job that begins
+    login = "echo 1000 >/proc/self/loginuid; " + handle.format("")
+    gpu_daemons.start_unit(busy, NODE, "typed", "sh", "-c", login)
+    assert jobs() == ["sleep on /dev/nvidia0"]
 
 
 def test_services_stop_in_order_and_start_again_and_fabric_manager_is_left_alone(busy):

@@ -93,6 +93,28 @@ def test_it_is_refused_while_a_job_holds_a_gpu(faulty):
     assert gpu_daemons.process_of(faulty, NODE, "job") == job
 
 
+def test_beside_an_exporter_in_a_unit_that_nobody_knows_it_is_refused_with_the_unit(faulty):
+    gpu_daemons.start_unit(
+        faulty, NODE, "site-exporter", "sh", "-c", f"exec 3<{gpu_daemons.DEVICE}; exec sleep 1d"
+    )
+    before = state_of(faulty, NODE)
+    assert "(sleep) of site-exporter.service on GPU " in reset(faulty).output
+    assert (gpu_daemons.called(faulty, NODE), state_of(faulty, NODE)) == ([], before)
+
+
+def test_an_xid_that_comes_as_the_services_start_after_the_reset_is_not_settled_by_it(faulty):
+    says = f'read up rest </proc/uptime; echo "[$up] {XID_95}" >>{KERNEL_LOG}; sleep 1'
+    faulty.plant(
+        NODE,
+        f"/etc/systemd/system/{DCGM}.service.d/fault.conf",
+        f"[Service]\nExecStartPre=/bin/sh -c '{says}'\n",
+    )
+    faulty.shell(NODE, "systemctl daemon-reload")
+    assert reset(faulty).code == 0
+    assert facts(faulty)[:2] == ("none", [95])
+    assert "not done by this role: replace: GPU 3" in reset(faulty).output
+
+
 def test_a_fault_that_comes_back_within_a_day_is_not_reset_again(faulty):
     assert reset(faulty).code == 0
     gpu_daemons.called(faulty, NODE)

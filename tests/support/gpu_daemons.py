@@ -3,6 +3,8 @@ programs that load and unload kernel modules."""
 
 from __future__ import annotations
 
+import shlex
+
 DEVICE = "/dev/nvidia0"
 ORDER = "/run/order"
 UNITS = ("nvidia-dcgm", "nvidia-persistenced", "nvidia-fabricmanager")
@@ -48,10 +50,22 @@ def start_job(fleet, name, user):
     command = f"exec 3<{DEVICE}; exec sleep infinity"
     fleet.shell(
         name,
-        f"systemd-run -q --unit=job --uid={user} sh -c '{command}'",
+        f"systemd-run -q --slice=user.slice --unit=job --uid={user} sh -c '{command}'",
         undo="systemctl stop job 2>/dev/null || :",
     )
     return process_of(fleet, name, "job")
+
+
+MAPS = f"import mmap, signal; f = open('{DEVICE}', 'r+b'); gpu = mmap.mmap(f.fileno(), 0); signal.pause()"
+
+
+def start_unit(fleet, name, unit, *argv):
+    """Runs a program in a unit of the system that nobody knows, until the test ends."""
+    fleet.shell(
+        name,
+        f"systemd-run -q --unit={unit} {shlex.join(argv)}",
+        undo=f"systemctl stop {unit} 2>/dev/null || :",
+    )
 
 
 def plant_programs(fleet, name, **bodies):

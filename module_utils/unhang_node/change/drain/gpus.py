@@ -1,5 +1,5 @@
-"""Drain of a node without a scheduler: it is drained when no process but known services holds a
-GPU, and no job of Slurm has a step on it."""
+"""Drain of a node without a scheduler: it is drained when nothing but services and what only
+monitors holds a GPU, and no job of Slurm has a step on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def drain_answer_of_users(users: Dict[str, Any], slurm_jobs: "List[str]") -> DrainAnswer:
     """The drain state of a node by the users of its GPUs (read_gpu_users) and the jobs of Slurm on
     it (read_slurm_jobs). No one owns such a drain."""
-    rows = [row for row in users["processes"] if row["service"] is None]
+    rows = [row for row in users["processes"] if row["service"] is None and row["computes"]]
     jobs = [
         {
             "id": str(row["pid"]),

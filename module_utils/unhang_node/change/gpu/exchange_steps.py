@@ -15,6 +15,9 @@ from .services import FABRIC_MANAGER, start_order, stop_order
 
 LOG = "/var/lib/unhang/gpu-reload.log"
 STATE_FILE = "/var/lib/unhang/gpu_users.json"
+RESET_ENDED = "the reset has ended, at"
+# What the kernel logs from here on, as the services start, is no fault of before.
+_END = f"; echo {RESET_ENDED}; cat /proc/uptime; dmesg | tail -n 1"
 
 
 class ExchangeStep(NamedTuple):
@@ -107,7 +110,7 @@ def script_text(steps: Sequence[ExchangeStep], log: str = LOG, state_file: str =
                 *head,
                 *rescue,
                 *tail,
-                *("step " + step.line() for step in steps),
+                *(f"step {step.line()}{_END if step.action == 'reset' else ''}" for step in steps),
                 f"rm -f {state_file}",
             ]
         )

@@ -8,11 +8,12 @@ import re
 import time
 from typing import Any, Dict, List, Mapping, Sequence
 
-from ...base.root import Root
 from ...facts.parse.gpu_resets import MOST, parse_gpu_resets
-from ...facts.sections.faults import RESETS, last_log_s
+from ...facts.parse.kernel_log import split_line
+from ...facts.sections.faults import RESETS
 from ..atomic_files import place_of, read_text_or_none, write_text
 from ..journal.node_lock import read_boot_id
+from .exchange_steps import RESET_ENDED
 
 RESET = "reset the GPU"
 DAY_S = 24 * 3600
@@ -67,12 +68,20 @@ def record(gpus: Gpus) -> None:
     _write([*read_records(), *made])
 
 
-def record_end(gpus: Gpus) -> None:
+def record_end(gpus: Gpus, logged: List[str]) -> None:
     """Records where the kernel log ended after the reset: what it said about these GPUs before is
-    settled. Raises OSError, ValueError."""
-    rows, log_s, ended = read_records(), last_log_s(Root()), {one["uuid"] for one in gpus}
+    settled. logged: of the script that reset them. Raises OSError, ValueError."""
+    rows, log_s, ended = read_records(), log_end_s(logged), {one["uuid"] for one in gpus}
     newest = {row["uuid"]: row for row in rows if row["uuid"] in ended}
     _write([dict(row, log_s=log_s) if row is newest.get(row["uuid"]) else row for row in rows])
+
+
+def log_end_s(logged: List[str]) -> float:
+    """Seconds since boot of the kernel log's last line, by the clock that dates its lines; by
+    /proc/uptime where it cannot be read."""
+    uptime, *last = logged[logged.index(RESET_ENDED) + 1 :][:2]
+    stamp_s = split_line(last[0], None)[0] if last else None
+    return float(uptime.split()[0]) if stamp_s is None else stamp_s
 
 
 def read_records() -> List[Dict[str, Any]]:

@@ -8,6 +8,7 @@ driver stop first, fabric manager stops last.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
 
 Modules = Mapping[str, Tuple[int, List[str]]]
@@ -30,6 +31,9 @@ SERVICES = (
     "nvidia-persistenced.service",
     "nvidia-imex.service",
     *FABRIC_MANAGER,
+)
+_SYSTEM_UNIT = re.compile(
+    r"^(?:0:|\d+:name=systemd):.*/system\.slice/(?:[^/\n]+\.slice/)*([^/\n]+\.service)", re.M
 )
 DISPLAY = "display-manager.service"
 DISPLAY_COMMANDS = (
@@ -58,13 +62,16 @@ OWN_MODULES = (
 )
 
 
-def service_of(cgroup: str, command: str, active: Collection[str]) -> Optional[str]:
-    """The known service that a process belongs to. cgroup: /proc/<pid>/cgroup; active: units that
-    run."""
-    for line in cgroup.splitlines():
-        for part in line.split(":", 2)[-1].split("/"):
-            if part in SERVICES:
-                return part
+def unit_of(cgroup: str) -> Optional[str]:
+    """The system's service that a process belongs to. cgroup: /proc/<pid>/cgroup."""
+    found = _SYSTEM_UNIT.search(cgroup)
+    return found and found[1]
+
+
+def service_of(unit: Optional[str], command: str, active: Collection[str]) -> Optional[str]:
+    """The known service of a process. unit: of unit_of; active: units that run."""
+    if unit in SERVICES:
+        return unit
     # A display server runs in its session's scope, not in the unit that started it.
     return DISPLAY if command in DISPLAY_COMMANDS and DISPLAY in active else None
 

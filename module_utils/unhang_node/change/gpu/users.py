@@ -13,7 +13,7 @@ from ...base.section import Unread
 from ...facts.parse.slurm_conf import settings, slurm_lines
 from ...facts.sections.faults import read_boot_time
 from ...facts.sections.kubernetes import find_kubelet
-from ...facts.sections.processes import read_holders
+from ...facts.sections.processes import MAPS_LIMIT_BYTES, read_holders
 from ...facts.sections.reading import first_there, text_if_there
 from ...facts.sections.slurm import FOLDERS, SLURMD_PATHS
 from ...facts.sections.users import read_users
@@ -25,6 +25,10 @@ CALL_DEADLINE_S = 180
 CONFIGURATION_DEADLINE_S = 10
 # How slurmstepd names itself: one process for each step of each job on the node.
 _STEP = re.compile(r"slurmstepd: \[([0-9]{1,12})(?:\.|\])")
+# cuInit maps the GPU, before there is a context; a handle of NVML, as monitors have it, maps none
+# (NVML, nvidia-smi dmon, nvidia-persistenced, CUDA and torch under driver 580.159.04 on an H200).
+_MAPPED_GPU = re.compile(rb" /dev/nvidia\d")
+_NO_LOGIN = str(2**32 - 1)  # /proc/<pid>/loginuid of what systemd has started
 
 
 def read_gpu_users() -> Dict[str, Any]:
@@ -37,9 +41,10 @@ def read_gpu_users() -> Dict[str, Any]:
     denied = [row for row in unread.rows if row["status"] == "denied"]
     if denied:
         raise PermissionError(13, denied[0]["reason"], "/proc")
-    modules = read_modules(root)
+    modules, rows = read_modules(root), [_row(root, holder, active) for holder in holders]
+    computing = {row["unit"] for row in rows if row["computes"]}
     return {
-        "processes": [_row(root, holder, active) for holder in holders],
+        "processes": [dict(row, computes=row["unit"] in computing) for row in rows],
         "services": units,
         "modules_held": services.modules_held(modules),
         "foreign_modules": services.foreign_modules(modules),
@@ -101,19 +106,30 @@ def read_slurm_jobs() -> List[str]:
 
 
 def _row(root: Root, holder: Any, active: Collection[str]) -> Dict[str, Any]:
-    cgroup = text_if_there(root, f"/proc/{holder.pid}/cgroup")  # it may have ended meanwhile
-    row = {
+    """unit: of a daemon that systemd has started, None for what may be a job; computes: whether it
+    does more with the GPUs than to monitor them."""
+    folder = f"/proc/{holder.pid}"  # it may have ended meanwhile
+    cgroup, login = (text_if_there(root, f"{folder}/{name}") for name in ("cgroup", "loginuid"))
+    unit = services.unit_of(cgroup)
+    service = services.service_of(unit, holder.command, active)
+    if (holder.where, login) != ("host", _NO_LOGIN):
+        unit = None
+    return {
         "pid": int(holder.pid),
         "user": holder.user,
         "command": holder.command,
-        "where": holder.where,
-        "container": holder.container,
+        "devices": list(holder.devices),
+        "service": service,
+        "unit": unit,
+        "computes": not unit or _has_mapped_a_gpu(root, f"{folder}/maps"),
     }
-    return dict(
-        row,
-        devices=list(holder.devices),
-        service=services.service_of(cgroup, holder.command, active),
-    )
+
+
+def _has_mapped_a_gpu(root: Root, maps: str) -> bool:
+    try:
+        return bool(_MAPPED_GPU.search(root.data(maps, MAPS_LIMIT_BYTES)))
+    except OSError:
+        return True
 
 
 def read_modules(root: Root) -> services.Modules:

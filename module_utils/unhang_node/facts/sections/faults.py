@@ -8,7 +8,7 @@ import time
 from ...base.parse.values import integer_or_none
 from ...base.section import Absent
 from ..parse.gpu_resets import parse_gpu_resets, without_settled
-from ..parse.kernel_log import find_faults, split_line
+from ..parse.kernel_log import find_faults
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,17 +141,3 @@ def read_boot_time(root: Root) -> float | None:
         return None
     at = text.find("\nbtime ")
     return integer_or_none(text[at + 7 : at + 40].split("\n")[0]) if at >= 0 else None
-
-
-def last_log_s(root: Root) -> float:
-    """Seconds since boot of the last line of the kernel's ring buffer, by the clock that dates its
-    lines; by /proc/uptime where there is no buffer. Raises OSError, ValueError."""
-    try:
-        log = read_kmsg(root)[0]
-    except (Absent, OSError):
-        log = b""
-    for line in reversed(log.decode("utf-8", "replace").splitlines()[-64:]):
-        stamp_s = split_line(line, None)[0]
-        if stamp_s is not None:
-            return stamp_s
-    return float(root.line("/proc/uptime").split()[0])

@@ -17,6 +17,7 @@ from unhang_node.base.parse.nvidia_driver import branch_of
 from unhang_node.base.versions.compare import compare_versions, holds
 
 SHOWN_USERS = 8
+LET_END = "let it end or drain the node"
 BUILT_ON_NODE = ("dkms", "cuda-drivers", "nvidia-open")
 
 
@@ -163,26 +164,13 @@ def secure_boot(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]
     )
 
 
-def in_use(inputs: DriverInputs) -> Iterator[Refusal]:
-    """Programs that hold the GPUs and are none of the services that the role stops and starts
-    again. The files may be changed under one that only monitors."""
-    if inputs.options.allow_in_use:
-        return
-    found = foreign_users(inputs, monitors=False)
-    next_step = (
-        "let it end or drain the node; gpu_driver_allow_in_use changes the files under it and"
-        " leaves the rest to a reboot"
-    )
-    for row in found[:SHOWN_USERS]:
+def in_use(inputs: DriverInputs, next_step: str, monitors: bool = False) -> Iterator[Refusal]:
+    """Programs that hold the GPUs and are none of the services that a role stops and starts again.
+    monitors: also daemons that only monitor them, under which the driver's files may change."""
+    found = [] if inputs.options.allow_in_use else foreign_users(inputs, monitors)
+    more = len(found) - SHOWN_USERS
+    for row in [*found[:SHOWN_USERS], *([f"{more} users more"] if more > 0 else [])]:
         yield refusal("gpus-in-use", "GPUs that nobody uses", row, inputs.host, next_step)
-    if len(found) > SHOWN_USERS:
-        yield refusal(
-            "gpus-in-use",
-            "GPUs that nobody uses",
-            f"{len(found) - SHOWN_USERS} users more",
-            inputs.host,
-            next_step,
-        )
 
 
 def foreign_users(inputs: DriverInputs, monitors: bool = True) -> list[str]:
@@ -269,7 +257,11 @@ def refusals(
         *cuda(inputs, version),
         *headers(inputs, packages),
         *secure_boot(inputs, packages),
-        *in_use(inputs),
+        *in_use(
+            inputs,
+            f"{LET_END}; gpu_driver_allow_in_use changes the files under it and leaves the rest to"
+            " a reboot",
+        ),
         *proof(inputs, packages),
         *streams(inputs, packages),
     ]

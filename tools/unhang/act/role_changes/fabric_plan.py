@@ -12,7 +12,12 @@ from unhang.act.role_changes.driver_inputs import (
     wanted_branch,
     within,
 )
-from unhang.act.role_changes.driver_refusals import foreign_users, partitioned_gpus
+from unhang.act.role_changes.driver_refusals import (
+    LET_END,
+    foreign_users,
+    in_use,
+    partitioned_gpus,
+)
 from unhang.act.role_changes.driver_sets import fabric_packages
 from unhang.act.role_changes.node_refusals import Refusal, refusal
 from unhang_node.change.gpu.services import FABRIC_MANAGER
@@ -64,7 +69,8 @@ def plan_fabric_manager(inputs: DriverInputs, reset_allowed: bool = False) -> di
     }
     changes = {name: version for name, version in install.items() if rows.get(name) != version}
     if changes and not refusals:
-        refusals += _in_use(inputs)
+        # a service's package may restart the service by itself
+        refusals += in_use(inputs, LET_END, monitors=True)
     plan = _plan(
         install=install if changes else {},
         expect=install,
@@ -111,18 +117,6 @@ def _driver_first(inputs: DriverInputs, driver: str | None) -> Refusal | None:
         inputs.host,
         next_step,
     )
-
-
-def _in_use(inputs: DriverInputs) -> list[Refusal]:
-    """A line for each user of the GPUs, because a service's package may restart the service by
-    itself."""
-    if inputs.options.allow_in_use:
-        return []
-    next_step = "let it end or drain the node"
-    return [
-        refusal("gpus-in-use", "GPUs that nobody uses", row, inputs.host, next_step)
-        for row in foreign_users(inputs)[:8]
-    ]
 
 
 def _start(inputs: DriverInputs, driver: str, reset_allowed: bool) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from unhang_node.change.gpu.exchange_steps import reset_steps_of
-from unhang_node.change.gpu.resets import DAY_S, refuse_again, uuids_to_reset
+from unhang_node.change.gpu.exchange_steps import RESET_ENDED, reset_steps_of
+from unhang_node.change.gpu.resets import DAY_S, log_end_s, refuse_again, uuids_to_reset
 from unhang_node.facts.parse.gpu_resets import MOST, parse_gpu_resets, without_settled
 
 UUID, OTHER = (f"GPU-0000000{number}-0000-4000-8000-000000000000" for number in (5, 6))
@@ -36,6 +36,19 @@ def test_one_gpu_is_reset_with_its_services_stopped_and_fabric_manager_runs_on()
         "systemctl start nvidia-dcgm.service",
     ]
     assert [step.line() for step in reset_steps_of((), ())] == ["nvidia-smi -r"]
+
+
+@pytest.mark.parametrize(
+    ("last", "wanted_s"),
+    [
+        (["[86400.250000] NVRM: GPU at PCI:0000:1a:00", "systemctl start x"], 86400.25),
+        (["dmesg: read kernel buffer failed: Operation not permitted"], 86399.5),
+        (["systemctl start nvidia-dcgm.service"], 86399.5),
+        ([], 86399.5),
+    ],
+)
+def test_the_log_ends_for_a_reset_before_the_services_start(last, wanted_s):
+    assert log_end_s(["nvidia-smi -r", RESET_ENDED, "86399.50 1.00", *last]) == wanted_s
 
 
 @pytest.mark.parametrize("uuid", [None, "", "3", "GPU-1; reboot", f"{UUID},{OTHER}", "-i"])
