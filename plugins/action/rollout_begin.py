@@ -29,6 +29,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         from unhang.act.rollout.conductor import begin
         from unhang.act.rollout.soak import parse_soak
+        from unhang.core.ansible.controllers import is_over
         from unhang.core.ansible.reach_options import reach_options
         from unhang.core.errors import UserError
 
@@ -62,7 +63,7 @@ class ActionModule(ActionBase):
                 Path(given["plan"]),
                 hosts,
                 evidence,
-                _is_over,
+                is_over,
                 given["takes_over"],
                 given["command"],
             )
@@ -89,10 +90,3 @@ def _looks_back(rollout: Any) -> dict[str, Any]:
         "looks_back": due(conductor, parse_soak(rollout["soak"])) is not None
         or bool(left_drained(conductor)),
     }
-
-
-def _is_over(holder: Any) -> Any:
-    """True if the holder's process has ended, judged as for the nodes' locks."""
-    from ansible.plugins.loader import filter_loader
-
-    return filter_loader.get("unhang_run_is_over").j2_function(holder)

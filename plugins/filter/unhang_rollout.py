@@ -6,7 +6,7 @@ unhang.act.rollout, which imports no Ansible."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +62,11 @@ def _refusing(check: Any, *given: Any) -> Any:
         raise AnsibleFilterError(str(problem)) from None
 
 
-def limit_faults(limit: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> Any:
-    """Reasons why a --limit is refused, [] for a good one. groups: the magic variable; hosts: those
-    of the play."""
+def limit_faults(limit: str) -> Any:
+    """Reasons why a --limit is refused, [] for a good one."""
     from unhang.act.rollout.limit_readings import ambiguous_ranges
 
-    named = {str(group): [str(host) for host in members] for group, members in groups.items()}
-    return ambiguous_ranges(str(limit or ""), named, [str(host) for host in hosts])
+    return ambiguous_ranges(str(limit or ""))
 
 
 class FilterModule:

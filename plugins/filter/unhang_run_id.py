@@ -1,7 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters for run ids, the process of a run on this controller, whether the process in a node's
-lock has ended, and paths in the folder of runs."""
+"""Filters for run ids, the process of a run on this controller, and paths in the folder of
+runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
 sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
 
-from unhang.core.ansible.controllers import born, is_over, machine
+from unhang.core.ansible.controllers import born, machine
 from unhang.core.project import checkout_of
 from unhang.core.run import run_folder
 
@@ -71,6 +71,5 @@ class FilterModule:
         """Filters by name."""
         return {
             "unhang_run_id": new_run_id, "unhang_run_by": who_runs,
-            "unhang_run_controller": controller, "unhang_run_is_over": is_over,
-            "unhang_runs_path": runs_path,
+            "unhang_run_controller": controller, "unhang_runs_path": runs_path,
         }  # fmt: skip

@@ -3,14 +3,15 @@ out, proved."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
+import time
 
 import audits
 import hardware
 import pytest
-import torch_in_nodes
 from four_nodes import NAMES
 from pinned_fleet import PINNED, REMEDIATE, untouched
 from playbooks_on_nodes import play, playing
@@ -108,21 +109,48 @@ def test_damage_is_seen_though_somebody_deletes_what_the_changed_node_has_stored
     assert "its /var/lib/unhang was deleted" in found.why
 
 
-def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind_it(planned):
-    torch_in_nodes.plant_broken(planned, THREE[0])
-    run = rollout(
-        planned,
-        unhang_apply=True,
-        unhang_smoke=True,
-        smoke_test_python=torch_in_nodes.BROKEN,
-        smoke_test_experiments=False,
-    )
-    assert run.code != 0
-    assert states(planned) == {THREE[0]: "kept", THREE[1]: "to come", THREE[2]: "to come"}
-    assert node(planned, THREE[0]).why.startswith("smoke_alone: the smoke test of gpu001: ")
-    assert planned.shell(THREE[0], "cat /etc/environment") == "SITE=1\nCUDA_VISIBLE_DEVICES=0\n"
+@contextlib.contextmanager
+def applying(fleet):
+    """The rollout once its roles change the canary; ended by itself when the block ends."""
+    with playing(
+        fleet, REMEDIATE, THREE, {}, unhang_plan=str(fleet.plan), unhang_apply=True, **QUICK
+    ) as process:
+        audits.wait_until(
+            lambda: node(fleet, THREE[0]).begun == "apply" or process.poll() is not None,
+            "the roles begin",
+            DEADLINE_S,
+        )
+        yield
+        process.wait(DEADLINE_S)
+
+
+def test_an_ssh_master_that_dies_in_the_roles_costs_at_most_the_same_command_again(planned):
+    with applying(planned):
+        for _ in range(20):
+            planned.bed.run(["pkill", "-KILL", "-f", f"ssh: {planned.bed.folder}/sockets"])
+            time.sleep(0.2)
+    stopped = states(planned)
+    assert stopped[THREE[0]] in ("released", "unfinished")
+    assert rollout(planned, unhang_apply=True).code == 0
+    assert states(planned) == dict.fromkeys(THREE, "released")
+
+
+FILLS = (
+    "mkdir -p /var/lib/unhang && mount -t tmpfs -o size=1m none /var/lib/unhang && systemd-run -q"
+    " --unit=fills sh -c 'until ls /var/lib/unhang/states/*/state.json; do sleep 0.01; done; head"
+    " -c 2m /dev/zero >/var/lib/unhang/filled'"
+)
+EMPTIES = "umount /var/lib/unhang; rm -rf /var/lib/unhang"
+
+
+def test_a_disk_that_fills_in_the_middle_of_the_roles_stops_everything_and_is_named(planned):
+    planned.shell(THREE[0], FILLS, undo=EMPTIES)
+    with applying(planned):
+        pass
+    found = node(planned, THREE[0])
+    assert (found.state, found.stuck.partition(": ")[0]) == ("unfinished", "roll_back")
+    planned.shell(THREE[0], "rm /var/lib/unhang/filled")
+    assert rollout(planned, unhang_apply=True).code != 0
+    found = node(planned, THREE[0])
+    assert (found.state, found.why.partition(": ")[0]) == ("lost", "No space left on device")
     assert untouched(planned, *THREE[1:]) == list(THREE[1:])
-    assert locked(planned, THREE[0]) == []
-    [result] = (planned.plan / "smoke").glob("*/*/result.json")
-    assert [row["host"] for row in json.loads(result.read_text())["hosts"]] == [THREE[0]]
-    assert not (planned.work / "runs" / "smoke").exists()

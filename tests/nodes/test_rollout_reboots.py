@@ -21,23 +21,6 @@ BOOT = "cat /proc/sys/kernel/random/boot_id"
 DEADLINE_S = 840
 
 
-def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path):
-    run = planned(fleet, tmp_path)
-    before = fleet.shell(HOST, BOOT).strip()
-    rolled = rolled_out(fleet, run)
-    fleet.nodes[HOST].find_leader()
-    node = replay(read_journal(run).entries).node(HOST)
-    assert (rolled.code, node.state) == (0, "released"), node.why
-    assert node.boots == (("reboot", before),)
-    assert fleet.shell(HOST, BOOT).strip() == node.boot_id != before
-    [audited] = [
-        entry
-        for entry in read_journal(run).entries
-        if (entry.step, entry.status) == ("audit", "done")
-    ]
-    assert audited.evidence["running"]["driver"] == driver_node.NEW
-
-
 def planned(fleet, tmp_path):
     """The run folder of a plan for another driver on one node."""
     driver_node.prepare(fleet, HOST, tmp_path)

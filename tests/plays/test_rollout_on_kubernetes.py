@@ -48,21 +48,26 @@ def played_twice(cluster, folder):
     )
     scripted = prepare(folder, [[PROVED], [UNFIT, HELD], [BEHIND]], REAL)
     scripted.cluster, scripted.before = cluster, {n: cluster.node(n) for n in (HELD, BEHIND)}
-    shown = {
-        "drain_adapter": "kubernetes",
-        "drain_kubernetes_kubeconfig": str(cluster.kubeconfig(folder)),
-        "drain_poll_s": 1,
-        "drain_wait_timeout_s": 200,
-        "drain_scheduler_timeout_s": 200,
-        "node_change_rootfs": str(folder),
-    }
     faults = {UNFIT: ["unhealthy smoke_alone"]}
-    program = kubectl.ready(PROJECT / ".cache" / "kubectl")
-    roll_out(scripted, faults, program, **shown)
+    played(scripted, faults, 200)
     scripted.waited = scripted.states()
     cluster.end("train")
     cluster.writes.append(("ended", "train"))
-    return roll_out(scripted, faults, program, **shown)
+    return played(scripted, faults, 200)
+
+
+def played(scripted, faults, wait_s):
+    return roll_out(
+        scripted,
+        faults,
+        kubectl.ready(PROJECT / ".cache" / "kubectl"),
+        drain_adapter="kubernetes",
+        drain_kubernetes_kubeconfig=str(scripted.cluster.kubeconfig(scripted.folder)),
+        drain_poll_s=1,
+        drain_wait_timeout_s=wait_s,
+        drain_scheduler_timeout_s=200,
+        node_change_rootfs=str(scripted.folder),
+    )
 
 
 def test_each_node_ends_in_its_named_state_and_the_failure_limit_stops_the_wave_behind(done):
@@ -119,3 +124,20 @@ def test_what_somebody_else_cordoned_and_what_stands_behind_the_failure_limit_is
     assert "apply" not in [
         entry.step for entry in read_journal(done.run).entries if entry.host in (HELD, BEHIND)
     ]
+
+
+def test_a_budget_that_never_allows_an_eviction_gives_the_node_back_and_is_named(
+    kubernetes, tmp_path
+):
+    with cluster_on(kubernetes) as cluster:
+        cluster.add(make_node(PROVED), make_node(BEHIND), make_pod("web", PROVED))
+        cluster.allow_evictions("web", 0)
+        scripted = prepare(tmp_path, [[PROVED], [BEHIND]], REAL)
+        scripted.cluster = cluster
+        for _ in range(2):  # the same command tries it again
+            played(scripted, {}, 5)
+            assert scripted.states() == {PROVED: "deferred"}
+            assert "disruption budget" in scripted.why(PROVED)
+            assert "unschedulable" not in cluster.node(PROVED)["spec"]
+        assert cluster.pods() == ["web"]
+        assert scripted.acts("apply") == []

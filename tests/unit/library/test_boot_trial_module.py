@@ -65,7 +65,7 @@ def test_the_environment_block_keeps_its_size_and_what_others_wrote(node):
 
 def test_the_next_boot_alone_takes_the_new_kernel(node):
     assert arm(node)["standing"] == "armed"
-    assert boots(node) == (OLD, entry_id(NEW))
+    assert boots(node) == (OLD, None)
     assert (node / "etc/systemd/system/sysinit.target.wants/unhang-boot-trial.service").is_symlink()
     assert call(node, "armed", release=NEW, gpus=GPUS)["changed"] is False
     before = tree(node)
@@ -170,12 +170,21 @@ def test_a_trial_that_is_under_way_keeps_its_guard_when_it_is_cancelled(node):
     assert not (node / "etc/unhang").exists()
 
 
-def test_once_the_new_kernel_is_gone_everything_is_as_it_was(tmp_path):
+BY_TITLE = f"Advanced options for Debian GNU/Linux>Debian GNU/Linux, with Linux {OLD}"
+
+
+# by hand in GRUB_DEFAULT: by number, id and title, in a submenu, and an entry that is no more
+@pytest.mark.parametrize("choice", ["0", "1>0", entry_id(OLD), BY_TITLE, "removed"])
+def test_once_the_new_kernel_is_gone_everything_is_as_it_was(tmp_path, choice):
     node = plant_grub_node(tmp_path / "node", kernels=(OLD,))
+    site = f'GRUB_DEFAULT="{choice}"\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'
+    menu = grub_cfg([OLD], choice)
+    plant(node, {"/etc/default/grub.d/50-site.cfg": site, "/boot/grub/grub.cfg": menu})
     before = tree(node)
     call(node, "prepared")
     plant(node, kernel_files(NEW))
     arm(node)
+    assert boots(node) == (OLD, None)
     for path in kernel_files(NEW):
         (node / path.lstrip("/")).unlink()
     (node / f"lib/modules/{NEW}").rmdir()

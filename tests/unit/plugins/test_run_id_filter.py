@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from unhang.core.ansible.controllers import is_over
+
 PLUGIN = Path(__file__).resolve().parents[3] / "plugins" / "filter" / "unhang_run_id.py"
 
 
@@ -22,9 +24,7 @@ def load_filters(path):
 
 
 FILTERS = load_filters(PLUGIN)
-new_run_id, run_is_over, controller = (
-    FILTERS[name] for name in ("unhang_run_id", "unhang_run_is_over", "unhang_run_controller")
-)
+new_run_id, controller = (FILTERS[name] for name in ("unhang_run_id", "unhang_run_controller"))
 
 
 def holder(pid, **more):
@@ -46,10 +46,10 @@ def test_a_process_that_lives_is_not_over_and_one_that_ended_is():
     waiting = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     held = holder(waiting.pid)
     try:
-        assert not run_is_over(held)
+        assert not is_over(held)
     finally:
         waiting.communicate(b"\n")
-    assert run_is_over(held)
+    assert is_over(held)
 
 
 def test_a_process_that_ended_and_waits_for_its_parent_is_over():
@@ -58,14 +58,14 @@ def test_a_process_that_ended_and_waits_for_its_parent_is_over():
     ended.stdin.close()
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     try:
-        assert run_is_over(held)
+        assert is_over(held)
     finally:
         ended.wait()
 
 
 def test_another_process_with_the_number_of_the_first_does_not_keep_the_lock():
-    assert run_is_over(holder(os.getpid(), born=1))
-    assert not run_is_over(holder(os.getpid()))
+    assert is_over(holder(os.getpid(), born=1))
+    assert not is_over(holder(os.getpid()))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_another_process_with_the_number_of_the_first_does_not_keep_the_lock():
     [{"machine": "f" * 32}, {"boot": "another"}, {"pid_namespace": "pid:[1]"}, {"boot": None}],
 )
 def test_a_controller_of_the_same_name_that_is_another_machine_or_container_is_never_over(other):
-    assert run_is_over(holder(os.getpid(), born=1, **other)) is False
+    assert is_over(holder(os.getpid(), born=1, **other)) is False
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_controller_of_the_same_name_that_is_another_machine_or_container_is_n
     ],
 )
 def test_what_cannot_be_known_is_not_over(held):
-    assert run_is_over(held) is False
+    assert is_over(held) is False
 
 
 def test_a_path_in_the_folder_of_runs_follows_the_variable_and_else_the_checkout(

@@ -520,10 +520,7 @@ def _outcome(
     code = show(folder, plan, options)
     if (code and played.code < 0) or played.stopped:
         what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
-        raise (NotYet if played.stopped else UserError)(
-            f"{what}; continue with: {again}; state of each node: {project.program_as_typed()}"
-            f" remediate {as_typed(folder)} --status"
-        )
+        raise (NotYet if played.stopped else UserError)(f"{what}; continue with: {again}")
     if waiting := describe_waiting(status):
         sys.stdout.flush()
         sys.stderr.write(

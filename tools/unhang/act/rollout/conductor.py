@@ -14,8 +14,8 @@ from unhang.act.plan.applicable import reasons_against
 from unhang.act.plan.disruption import kind_of_plain
 from unhang.act.plan.plan_document import HostPlan, Plan, read_plan
 from unhang.act.rollout import failure_limit, journal, state_machine
-from unhang.act.rollout.baseline import KEPT
 from unhang.act.rollout.floor import Floor, Service, floor_evidence, floor_left
+from unhang.act.rollout.kept import keep_baseline
 from unhang.act.rollout.node_state import NodeState, meaning_of
 from unhang.act.rollout.rebuilding import Kept, entries_of
 from unhang.act.rollout.rollout_state import RolloutState
@@ -48,7 +48,6 @@ from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.documents import InvalidNode, to_fragment
 from unhang.core.run.run_folder import file_stem, read_node, read_run, utc_now
-from unhang.core.run.whole_files import write_atomically
 from unhang.core.schemas.configuration import hash_of_sections
 from unhang.core.text import visible
 
@@ -220,9 +219,7 @@ class Conductor:
         """The evidence of a save, after a copy of the node's baseline was written beside the
         plan."""
         if baseline := evidence.pop("baseline", None):
-            (self.folder / KEPT).mkdir(exist_ok=True)
-            path = self.folder / KEPT / f"{file_stem(host)}.json"
-            write_atomically(path, json.dumps(baseline) + "\n")
+            keep_baseline(self.folder, host, baseline)
         return evidence
 
     def _waited(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,10 @@ and what the latest proof saw."""
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from unhang.act.rollout.baseline import KEPT, Baseline, from_document, to_document
 from unhang.core.errors import UserError
@@ -21,9 +24,21 @@ def proof_of(beside: Path, host: str) -> Baseline | None:
 
 def keep_proof(beside: Path, host: str, seen: Baseline) -> None:
     """Writes what a proof saw. Raises OSError."""
-    path = _file(beside, PROOFS, host)
+    _keep(beside, PROOFS, host, to_document(seen))
+
+
+def keep_baseline(beside: Path, host: str, document: Mapping[str, Any]) -> None:
+    """Writes a copy of the baseline that the node has stored. Raises OSError."""
+    _keep(beside, KEPT, host, document)
+
+
+def _keep(beside: Path, folder: str, host: str, document: Mapping[str, Any]) -> None:
+    """The journal relies on it, so it is on the disk first."""
+    path = _file(beside, folder, host)
     path.parent.mkdir(exist_ok=True)
-    write_atomically(path, json.dumps(to_document(seen), indent=1) + "\n")
+    write_atomically(path, json.dumps(document, indent=1) + "\n")
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def baseline_beside(beside: Path, host: str) -> Baseline:

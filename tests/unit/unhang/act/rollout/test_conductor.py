@@ -4,6 +4,7 @@ the controller."""
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 
@@ -13,10 +14,12 @@ from rollout_plans import GROUPS, HOSTS, Recorded, planned
 
 from unhang.act.plan.plan_document import read_plan, write_plan
 from unhang.act.rollout import journal
+from unhang.act.rollout.baseline import KEPT, Baseline
 from unhang.act.rollout.conductor import Conductor, Followed, begin
 from unhang.act.rollout.failure_limit import wave_line
 from unhang.act.rollout.floor import Service
 from unhang.act.rollout.journal import Superseded, read_journal
+from unhang.act.rollout.kept import PROOFS, keep_proof
 from unhang.act.rollout.steps import Entry, Order, StepResult
 from unhang.act.rollout.targets import limits_of, target_of
 from unhang.core.errors import UserError
@@ -51,6 +54,20 @@ def test_a_plan_is_waves_limits_and_targets(tmp_path):
     target = target_of(plan.hosts[0])
     assert (target.reboots, target.boots_back, target.running) == (2, True, {"driver": "580.95.05"})
     assert not target_of(replace(plan.hosts[0], reboots=plan.hosts[0].reboots[:2])).boots_back
+
+
+def test_what_is_kept_beside_the_plan_is_on_the_disk_before_the_journal_relies_on_it(
+    conductor, monkeypatch
+):
+    synced, sync = set(), os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: synced.add(os.fstat(handle).st_ino) or sync(handle)
+    )
+    conductor.record(Order("a", "save", 1), StepResult("ok", {"baseline": {"run": "r"}}))
+    keep_proof(conductor.folder, "a", Baseline("r"))
+    for name in (KEPT, PROOFS):
+        [path] = (conductor.folder / name).iterdir()
+        assert path.stat().st_ino in synced
 
 
 def test_a_group_of_the_plans_limits_that_the_inventory_does_not_have_is_refused_and_never_no_limit(
