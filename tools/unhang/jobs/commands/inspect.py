@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,12 +25,14 @@ from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
 from unhang.core.secrets_in_text import masked_document
+from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.here import LookHere
 from unhang.jobs.inspect.job_look import HUNG, SLOW, UNKNOWN
 from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.unread import parts_to_add
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.parse.values import as_maps
@@ -130,6 +133,9 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
     if out:  # after the verdict, which a full disk must not cost
         sys.stdout.flush()
         write_bundle(out, documents, inspection)
+        for part in parts_to_add(masked_document(inspection)["unread"]):
+            pasted = visible(part, 500).replace("BUNDLE", shlex.quote(str(out)))
+            sys.stderr.write(f"unhang: {out} is written; {pasted}\n")
     return EXIT_CODES.get(inspection["state"], 0)
 
 

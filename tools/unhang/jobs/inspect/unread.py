@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.core.text import listed
 from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import host_of, section
 
@@ -21,8 +22,14 @@ HELPS = {
         "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --host"
         " {host}"
     ),
-    "log_tail": "start the job with its output in a file (torchrun --log-dir, sbatch --output)",
-    "kernel_log": "run it as root, or set kernel.dmesg_restrict=0",
+    "log_tail": (
+        "the job's owner has its log: unhang diagnose BUNDLE LOG; the next job writes one"
+        " (torchrun --log-dir, sbatch --output)"
+    ),
+    "kernel_log": (
+        "root has it: dmesg -T > {host}-dmesg.txt, then unhang diagnose BUNDLE {host}-dmesg.txt;"
+        " or inspect as root"
+    ),
     "ranks": "sudo $(command -v unhang) inspect, or as the job's user; name one with --pid",
 }
 AS_ROOT = {"stacks": None, "ranks": "name one with --pid"}  # for who is root already
@@ -30,6 +37,7 @@ AS_ROOT = {"stacks": None, "ranks": "name one with --pid"}  # for who is root al
 HELPED = {"kernel_log": ("denied",), "stacks": ("denied", "absent")}
 MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log", "pace")
 FOLDED_REASON = 200
+OF_ANOTHER = ("kernel_log", "log_tail")  # the operator's and the owner's parts of a bundle
 
 
 def unread_rows(job: JobLook) -> list[dict[str, Any]]:
@@ -55,6 +63,15 @@ def unread_rows(job: JobLook) -> list[dict[str, Any]]:
                 row["hosts"].append(host_of(document))
                 row["helps"] = _helps(document, what, status)
     return list(found.values())[:64]
+
+
+def parts_to_add(unread: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a bundle lacks that its reader or its writer cannot have, and who adds it how."""
+    return [
+        f"it lacks {row['what']} of {listed(row['hosts'], 3)}: {row['helps']}"
+        for row in unread
+        if row["what"] in OF_ANOTHER and row["helps"]
+    ]
 
 
 def _helps(document: Mapping[str, Any], what: str, status: str) -> str | None:
