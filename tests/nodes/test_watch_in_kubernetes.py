@@ -1,11 +1,12 @@
-"""The chart's container `watch` with its own user, capabilities, token and role, beside a real API
-server and jobs in the cgroups of pods: who hangs has an Event, labels are obeyed."""
+"""The chart's containers `watch` and `publish` with their user, capabilities, token and role, beside
+a real API server and jobs in the cgroups of pods: who hangs has an Event, labels are obeyed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,8 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
-from api_server import MISSING, api_server, kube_apiserver
-from kubernetes_chart import one, pod, rendered
+from api_server import ADMIN, MISSING, api_server, kube_apiserver, write_kubeconfig
+from kubernetes_chart import CHART, one, pod, rendered
 
 from unhang.jobs.watch.of_pods import Cluster
 
@@ -47,16 +48,12 @@ def server(tmp_path_factory):
     program = kube_apiserver(PROJECT / ".cache" / "kubernetes")
     with api_server(program, tmp_path_factory.mktemp("server")) as server:
         server.make("/api/v1/namespaces", space("unhang"))
-        rights = "/apis/rbac.authorization.k8s.io/v1"
-        for row in rendered(watch=True, runtimeClassName=""):
-            places = {
-                "DaemonSet": "/apis/apps/v1/namespaces/unhang/daemonsets",
-                "ConfigMap": "/api/v1/namespaces/unhang/configmaps",
-                "ServiceAccount": "/api/v1/namespaces/unhang/serviceaccounts",
-                "ClusterRole": f"{rights}/clusterroles",
-                "ClusterRoleBinding": f"{rights}/clusterrolebindings",
-            }
-            server.make(places[row["kind"]], row)
+        for row in rendered(watch=True, configMaps=True, runtimeClassName=""):
+            group, kind = row["apiVersion"], row["kind"]
+            start = "/api/v1" if group == "v1" else f"/apis/{group}"
+            if kind not in ("Namespace", "ClusterRole", "ClusterRoleBinding"):
+                start += f"/namespaces/{row['metadata'].get('namespace', 'unhang')}"
+            server.make(f"{start}/{kind.lower()}s", row)
         nobody = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}
         server.make("/api/v1/namespaces/unhang/serviceaccounts", nobody)
         yield server
@@ -288,6 +285,55 @@ def metrics(folder):
     return path.read_text() if path.exists() else ""
 
 
+@contextlib.contextmanager
+def publishing(server, folder, account):
+    """The container `publish` of the chart: its process, whose documents are folder/node.json."""
+    (folder / "token").write_text(server.token("unhang", account))
+    (folder / "ca.crt").write_bytes(server.authority.read_bytes())
+    own = pod(rendered(configMaps=True))["containers"]
+    (container,) = (row for row in own if row["name"] == "publish")
+    given = {row["name"]: row.get("value", "gpu001") for row in container["env"]}
+    given |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": server.port}
+    given |= {"ACCOUNT": str(folder), "DOCUMENT": str(folder / "node.json")}
+    script = CHART / "files" / Path(container["command"][-1]).name
+    command = ["/usr/bin/python3", "-I", script]
+    with subprocess.Popen(command, env=given, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def test_what_is_published_is_judged_by_the_page_s_own_command(server, tmp_path):
+    """Of two documents of a node the last one, which is as large as one may be."""
+    recorded = PROJECT / "tests" / "fixtures" / "h200x4" / "node.json"
+    facts = json.loads(recorded.read_text())["facts"]
+    facts["sections"]["node"]["hostname"] = "gpu001"
+    with publishing(server, tmp_path, "unhang-watch") as running:
+        for text in (json.dumps({"schema": "none"}), json.dumps(facts).ljust(1_000_000)):
+            (tmp_path / "new").write_text(text)
+            (tmp_path / "new").replace(tmp_path / "node.json")
+            said = running.stdout.readline()
+            assert said == f"gpu001: {len(text)} bytes are in its ConfigMap\n"
+    with publishing(server, tmp_path, "nobody") as running:
+        assert "gpu001: not published, tried again in 60 s: the API server answered 403" in (
+            running.stdout.readline()
+        )
+    cluster = {"server": server.address, "certificate-authority": str(server.authority)}
+    config = write_kubeconfig(tmp_path / "config", cluster, {"token": ADMIN})
+    page = (PROJECT / "docs" / "kubernetes.md").read_text()
+    (command,) = re.findall(r"^ +(kubectl .* get configmaps .* \| unhang judge -)$", page, re.M)
+    found = f"PATH={Path(sys.executable).parent}:$PATH; {command} -o json --out {tmp_path}/run"
+    done = subprocess.run(
+        ["sh", "-c", found],
+        env={**os.environ, "KUBECONFIG": str(config)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert "gpu001" in json.dumps(json.loads(done.stdout)["node_verdicts"])
+
+
 def test_the_account_may_do_nothing_else(server):
     token = server.token("unhang", "unhang-watch")
     answers = {
@@ -299,16 +345,21 @@ def test_the_account_may_do_nothing_else(server):
             ("GET", "/api/v1/namespaces/unhang/secrets"),
             ("GET", "/api/v1/namespaces/unhang/events"),
             ("GET", "/api/v1/nodes"),
+            ("GET", "/api/v1/namespaces/unhang-results/configmaps"),
+            ("DELETE", "/api/v1/namespaces/unhang-results/configmaps/gpu001"),
+            ("POST", "/api/v1/namespaces/unhang/configmaps"),
             ("POST", "/api/v1/namespaces/unhang/pods"),
             ("DELETE", "/api/v1/namespaces/unhang/pods/x"),
         )
     }
-    assert list(answers.values()) == [200, 200, 403, 403, 403, 403, 403, 403]
+    assert list(answers.values()) == [200, 200, *[403] * 9]
 
 
 def test_the_server_takes_the_chart_as_it_is_rendered(server):
     code, kept = server.ask("GET", "/apis/apps/v1/namespaces/unhang/daemonsets/unhang-collector")
     assert code == 200
-    asked = one(rendered(watch=True, runtimeClassName=""), "DaemonSet", "unhang-collector")
+    asked = one(
+        rendered(watch=True, configMaps=True, runtimeClassName=""), "DaemonSet", "unhang-collector"
+    )
     for name in ("serviceAccountName", "automountServiceAccountToken", "hostPID"):
         assert kept["spec"]["template"]["spec"][name] == asked["spec"]["template"]["spec"][name]

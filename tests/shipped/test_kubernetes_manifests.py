@@ -8,19 +8,15 @@ import argparse
 import json
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-import fleets
 import kubernetes_validate
 import pytest
 import yaml
-from api_stand_in import answering
 from kubernetes_chart import CHART, DIGEST, GATE, LEAST, helm_on, one, pod, rendered
 
 from unhang.act.gate.host_programs import LONGEST_MESSAGE
-from unhang.audit.ways.files import arrivals_of, limits
 from unhang.jobs.commands.watch import add_arguments
 
 FILES = CHART / "files"
@@ -31,6 +27,7 @@ ALL = {
     **GATE,
     "watch": True,
     "configMaps": True,
+    "results": {"persistentVolumeClaim": {"claimName": "unhang"}},
     "driverContainer": True,
     "kernelLog": "kmsg",
     "seLinuxType": "spc_t",
@@ -130,33 +127,6 @@ def test_what_a_site_wants_of_every_pod_reaches_every_pod():
     assert collector["image"] == "r:1"
     assert collector["resources"]["limits"] == {"memory": "2Gi"}
     assert collector["resources"]["requests"]["memory"] == "64Mi"
-
-
-def test_a_document_that_is_published_is_judged_as_kubectl_prints_it(tmp_path):
-    """The container `publish` beside a server in place of the API's."""
-    document = fleets.node("gpu001", [], {})["facts"]
-    (tmp_path / "node.json").write_text(json.dumps(document))
-    env = container(pod(rendered(configMaps=True)), "publish")["env"]
-    given = {row["name"]: row.get("value", "node-a") for row in env}
-    with answering(tmp_path, lambda _path: (201, {})) as server:
-        own = {"KUBERNETES_SERVICE_HOST": server.host, "ACCOUNT": str(tmp_path)}
-        own |= {"KUBERNETES_SERVICE_PORT": str(server.port), "DOCUMENT": f"{tmp_path}/node.json"}
-        with subprocess.Popen(
-            [sys.executable, FILES / "publish.py"], env=given | own, stdout=subprocess.PIPE
-        ) as running:
-            line = running.stdout.readline().decode()
-            running.kill()
-    size = (tmp_path / "node.json").stat().st_size
-    assert line == f"node-a: {size} bytes are in its ConfigMap\n"
-    first, _, rest = (tmp_path / "asked").read_text().partition("\n")
-    path = "/api/v1/namespaces/unhang-results/configmaps/node-a?fieldManager=unhang&force=true"
-    assert first == f"PATCH {path}"
-    assert "Bearer t\n" in rest
-    made = json.loads(rest.partition("\n\n")[2])
-    listed = {"apiVersion": "v1", "items": [made, made], "kind": "List"}
-    (tmp_path / "cm.json").write_text(json.dumps(listed, indent=4))
-    arrived = list(arrivals_of(str(tmp_path / "cm.json"), limits()))
-    assert [one.node["facts"] for one in arrived] == [document] * 2
 
 
 def test_the_account_that_publishes_can_write_configmaps_of_one_namespace_and_nothing_else():

@@ -197,7 +197,7 @@ def _show(
         deliver(render_json(preview), "-")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = f"{describe_order(plans[0], options.drain, plans[1])}\n" + render_preview(
+        text = f"{describe_order(plans[0], options.drain, plans[1], width)}\n" + render_preview(
             masked_document(preview), width
         )
         ended = (
