@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from api_server import ADMIN, MISSING, api_server, kube_apiserver, write_kubeconfig
-from kubernetes_chart import CHART, one, pod, rendered
+from kubernetes_chart import CHART, pod, rendered
 
 from unhang.jobs.watch.of_pods import Cluster
 
@@ -126,6 +126,17 @@ def job_of_pod(uid, scene, folder):
         group.rmdir()
 
 
+def started(server, name, folder, account, **values):
+    """(a container of the chart, its variables), with its account's token in a folder."""
+    (folder / "token").write_text(server.token("unhang", account))
+    (folder / "ca.crt").write_bytes(server.authority.read_bytes())
+    own = pod(rendered(runtimeClassName="", **values))["containers"]
+    container = next(row for row in own if row["name"] == name)
+    given = {row["name"]: row.get("value") or NODE for row in container["env"]}
+    server_at = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": server.port}
+    return container, given | server_at
+
+
 @contextlib.contextmanager
 def watching(server, folder, watch, account="unhang-watch"):
     """The container `watch` of a chart with this value; the file of its log."""
@@ -133,13 +144,8 @@ def watching(server, folder, watch, account="unhang-watch"):
     places = {"ACCOUNT": folder / "account", "OUT": folder / "out"}
     for place in places.values():
         place.mkdir()
-    (places["ACCOUNT"] / "token").write_text(server.token("unhang", account))
-    (places["ACCOUNT"] / "ca.crt").write_bytes(server.authority.read_bytes())
-    own = pod(rendered(watch=watch, runtimeClassName=""))
-    container = next(row for row in own["containers"] if row["name"] == "watch")
+    container, given = started(server, "watch", places["ACCOUNT"], account, watch=watch)
     mounts = {row["name"]: row["mountPath"] for row in container["volumeMounts"]}
-    given = {row["name"]: row.get("value") or NODE for row in container["env"]}
-    given |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": server.port}
     added = container["securityContext"]["capabilities"]["add"]
     installed = Path(sys.executable).with_name("unhang")
     log = folder / "log"
@@ -288,12 +294,7 @@ def metrics(folder):
 @contextlib.contextmanager
 def publishing(server, folder, account):
     """The container `publish` of the chart: its process, whose documents are folder/node.json."""
-    (folder / "token").write_text(server.token("unhang", account))
-    (folder / "ca.crt").write_bytes(server.authority.read_bytes())
-    own = pod(rendered(configMaps=True))["containers"]
-    (container,) = (row for row in own if row["name"] == "publish")
-    given = {row["name"]: row.get("value", "gpu001") for row in container["env"]}
-    given |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": server.port}
+    container, given = started(server, "publish", folder, account, configMaps=True)
     given |= {"ACCOUNT": str(folder), "DOCUMENT": str(folder / "node.json")}
     script = CHART / "files" / Path(container["command"][-1]).name
     command = ["/usr/bin/python3", "-I", script]
@@ -314,23 +315,20 @@ def test_what_is_published_is_judged_by_the_page_s_own_command(server, tmp_path)
             (tmp_path / "new").write_text(text)
             (tmp_path / "new").replace(tmp_path / "node.json")
             said = running.stdout.readline()
-            assert said == f"gpu001: {len(text)} bytes are in its ConfigMap\n"
+            assert said == f"{NODE}: {len(text)} bytes are in its ConfigMap\n"
     with publishing(server, tmp_path, "nobody") as running:
-        assert "gpu001: not published, tried again in 60 s: the API server answered 403" in (
-            running.stdout.readline()
-        )
+        assert "tried again in 60 s: the API server answered 403" in running.stdout.readline()
     cluster = {"server": server.address, "certificate-authority": str(server.authority)}
     config = write_kubeconfig(tmp_path / "config", cluster, {"token": ADMIN})
     page = (PROJECT / "docs" / "kubernetes.md").read_text()
     (command,) = re.findall(r"^ +(kubectl .* get configmaps .* \| unhang judge -)$", page, re.M)
-    found = f"PATH={Path(sys.executable).parent}:$PATH; {command} -o json --out {tmp_path}/run"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh", "-c", found],
-        env={**os.environ, "KUBECONFIG": str(config)},
-        capture_output=True,
-        text=True,
+        f"{command} -o json --out {tmp_path}/run",
+        env={**os.environ, "KUBECONFIG": str(config), "PATH": path},
+        shell=True,
+        stdout=subprocess.PIPE,
     )
-    assert done.returncode in (0, 1), done.stderr
     assert "gpu001" in json.dumps(json.loads(done.stdout)["node_verdicts"])
 
 
@@ -346,20 +344,10 @@ def test_the_account_may_do_nothing_else(server):
             ("GET", "/api/v1/namespaces/unhang/events"),
             ("GET", "/api/v1/nodes"),
             ("GET", "/api/v1/namespaces/unhang-results/configmaps"),
-            ("DELETE", "/api/v1/namespaces/unhang-results/configmaps/gpu001"),
+            ("DELETE", "/api/v1/namespaces/unhang-results/configmaps/node-a"),
             ("POST", "/api/v1/namespaces/unhang/configmaps"),
             ("POST", "/api/v1/namespaces/unhang/pods"),
             ("DELETE", "/api/v1/namespaces/unhang/pods/x"),
         )
     }
     assert list(answers.values()) == [200, 200, *[403] * 9]
-
-
-def test_the_server_takes_the_chart_as_it_is_rendered(server):
-    code, kept = server.ask("GET", "/apis/apps/v1/namespaces/unhang/daemonsets/unhang-collector")
-    assert code == 200
-    asked = one(
-        rendered(watch=True, configMaps=True, runtimeClassName=""), "DaemonSet", "unhang-collector"
-    )
-    for name in ("serviceAccountName", "automountServiceAccountToken", "hostPID"):
-        assert kept["spec"]["template"]["spec"][name] == asked["spec"]["template"]["spec"][name]

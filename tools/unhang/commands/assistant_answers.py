@@ -80,7 +80,7 @@ def _chosen(tool: str, document: Mapping[str, Any] | None) -> Mapping[str, Any] 
     if document is None:
         return None
     if tool in ("diagnose", "inspect"):
-        shown: set[tuple[str, int]] = set()
+        shown: set[tuple[Any, Any]] = set()
         sourced = {**document, "causes": list(map(_with_sources, document["causes"]))}
         return {name: _quoted_once(value, shown) for name, value in sourced.items()}
     if tool == "lint":
@@ -97,16 +97,15 @@ def _with_sources(cause: Mapping[str, Any]) -> dict[str, Any]:
     return {**cause, "sources": list(row.get("sources", ()))[:MOST_SOURCES]}
 
 
-def _quoted_once(value: Any, shown: set[tuple[str, int]]) -> Any:
+def _quoted_once(value: Any, shown: set[tuple[Any, Any]]) -> Any:
     """The value; of a line whose place is in `shown`, which grows, the place without the text."""
     if isinstance(value, list | tuple):
         return [_quoted_once(one, shown) for one in value]
     if not isinstance(value, Mapping):
         return value
-    is_line = value.get("line") and "text" in value
-    place = (str(value.get("file")), int(value["line"])) if is_line else ("", 0)
+    place = (value.get("file"), value.get("line"))
     kept = {name: one for name, one in value.items() if name != "text" or place not in shown}
-    if is_line:
+    if "text" in value and place[1]:
         shown.add(place)
     return {name: _quoted_once(one, shown) for name, one in kept.items()}
 

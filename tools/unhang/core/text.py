@@ -173,12 +173,17 @@ def _in_word(letter: str) -> bool:
     return letter.isalnum() or letter in "_.-"
 
 
-def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """Lines of at most `width` columns, the later ones indented; a word is never broken, so that it
-    can be copied."""
+def wrapped(text: str, width: int, indent: int = 0, start: str = "") -> list[str]:
+    """Lines of at most `width` columns, the later ones indented, by default below the text behind
+    `start`; a word is never broken, so that it can be copied."""
     return textwrap.wrap(
-        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-    ) or [""]
+        text,
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * (indent or len(start)),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [start]
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -279,7 +279,7 @@ def describe_order(plan: Plan, drain: str | None, now: Plan, width: int) -> str:
         ("drained by", drain if drain not in (None, "auto") else describe_schedulers(plan)),
         ("jobs", waited),
     ):
-        lines += wrapped(f"  {name:<13}{text}", width, 15)
+        lines += wrapped(text, width, start=f"  {name:<13}")
     return "\n".join(lines) + "\n"
 
 

@@ -32,7 +32,7 @@ from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.here import LookHere
 from unhang.jobs.inspect.job_look import HUNG, SLOW, UNKNOWN
 from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.unread import parts_to_add
+from unhang.jobs.inspect.unread import OF_ANOTHER
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.parse.values import as_maps
@@ -133,9 +133,10 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
     if out:  # after the verdict, which a full disk must not cost
         sys.stdout.flush()
         write_bundle(out, documents, inspection)
-        for part in parts_to_add(masked_document(inspection)["unread"]):
-            pasted = visible(part, 500).replace("BUNDLE", shlex.quote(str(out)))
-            sys.stderr.write(f"unhang: {out} is written; {pasted}\n")
+        for row in inspection["unread"]:
+            if row["what"] in OF_ANOTHER and row["helps"]:
+                helps = row["helps"].replace("BUNDLE", shlex.quote(str(out)))
+                sys.stderr.write(f"unhang: {out} lacks {row['what']}: {visible(helps, 500)}\n")
     return EXIT_CODES.get(inspection["state"], 0)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from unhang.core.text import listed
 from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import host_of, section
 
@@ -27,8 +26,8 @@ HELPS = {
         " (torchrun --log-dir, sbatch --output)"
     ),
     "kernel_log": (
-        "root has it: dmesg -T > {host}-dmesg.txt, then unhang diagnose BUNDLE {host}-dmesg.txt;"
-        " or inspect as root"
+        "root has it: dmesg -T > $(hostname)-dmesg.txt; then unhang diagnose BUNDLE *-dmesg.txt, or"
+        " inspect as root"
     ),
     "ranks": "sudo $(command -v unhang) inspect, or as the job's user; name one with --pid",
 }
@@ -63,15 +62,6 @@ def unread_rows(job: JobLook) -> list[dict[str, Any]]:
                 row["hosts"].append(host_of(document))
                 row["helps"] = _helps(document, what, status)
     return list(found.values())[:64]
-
-
-def parts_to_add(unread: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a bundle lacks that its reader or its writer cannot have, and who adds it how."""
-    return [
-        f"it lacks {row['what']} of {listed(row['hosts'], 3)}: {row['helps']}"
-        for row in unread
-        if row["what"] in OF_ANOTHER and row["helps"]
-    ]
 
 
 def _helps(document: Mapping[str, Any], what: str, status: str) -> str | None:

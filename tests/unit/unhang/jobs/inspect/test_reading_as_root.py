@@ -100,19 +100,19 @@ def test_a_bundle_of_the_owner_says_what_root_adds_and_one_of_root_has_it(tmp_pa
         " (PCI:0000:3b:00): 79, pid=508, GPU has fallen off the bus.\n"
     )
     of_owner, of_root = tmp_path / "owner.tar.gz", tmp_path / "root.tar.gz"
-    as_root = "import sys; from unhang.cli import main; sys.exit(main(['inspect', *sys.argv[1:]]))"
-    said = {}
+    starts = {
+        of_owner: ["-c", AS_NOBODY],
+        of_root: ["-m", "unhang", "inspect", f"--kernel-log={logged}"],
+    }
     with program(NOBODY, READY, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0") as rank:
-        for code, bundle, more in ((AS_NOBODY, of_owner, ()), (as_root, of_root, (logged,))):
-            kernel_log = [f"--kernel-log={one}" for one in more]
-            command = ["inspect", f"--pid={rank.pid}", f"--out={bundle}", *kernel_log]
-            done = subprocess.run(
-                [sys.executable, "-c", code, *command[1:]],
+        said = {
+            bundle: subprocess.run(
+                [sys.executable, *start, f"--pid={rank.pid}", f"--out={bundle}"],
                 capture_output=True, text=True, timeout=120,
-            )  # fmt: skip
-            assert bundle.is_file(), done.stderr
-            said[bundle] = done.stderr
-    command = re.search(r"it lacks kernel_log of .* then (unhang diagnose \S+) ", said[of_owner])
+            ).stderr
+            for bundle, start in starts.items()
+        }  # fmt: skip
+    command = re.search(r"lacks kernel_log: .* then (unhang diagnose \S+) ", said[of_owner])
     assert command and command[1] == f"unhang diagnose {of_owner}"
     assert "kernel_log" not in said[of_root]
     for given in ([of_owner, logged], [of_root]):
