@@ -262,10 +262,7 @@ def describe_schedulers(plan: Plan) -> str:
 def describe_order(plan: Plan, drain: str | None, now: Plan, width: int) -> str:
     """In which order, limits and scheduler the nodes of the plan are taken, and how long jobs are
     waited for. now: the plan with the jobs of now; width: columns."""
-    waves = "; ".join(
-        f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves[:SHOWN_WAVES]
-    )
-    more = f"; and {len(plan.waves) - SHOWN_WAVES} more" if len(plan.waves) > SHOWN_WAVES else ""
+    waves = [f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves]
     jobs = [now.by_host[host].jobs for host in plan.wave_of]
     unknown = f", not known on {counted(jobs.count(None), 'node')}" if None in jobs else ""
     waited = (
@@ -275,7 +272,7 @@ def describe_order(plan: Plan, drain: str | None, now: Plan, width: int) -> str:
     lines = [f"plan {digest_of_plan(plan)[:12]}"]
     for name, text in (
         ("limits", describe_limits(plan)),
-        ("waves", waves + more),
+        ("waves", listed(waves, SHOWN_WAVES)),
         ("drained by", drain if drain not in (None, "auto") else describe_schedulers(plan)),
         ("jobs", waited),
     ):
