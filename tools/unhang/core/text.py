@@ -226,9 +226,7 @@ def brief(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, list):
-        return ", ".join(brief(one) for one in value[:6]) + (
-            f" and {len(value) - 6} more" if len(value) > 6 else ""
-        )
+        return listed([brief(one) for one in value], 6)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {brief(one)}" for key, one in list(value.items())[:6]) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

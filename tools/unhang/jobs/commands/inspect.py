@@ -25,14 +25,12 @@ from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
 from unhang.core.secrets_in_text import masked_document
-from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.here import LookHere
 from unhang.jobs.inspect.job_look import HUNG, SLOW, UNKNOWN
 from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.unread import OF_ANOTHER
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.parse.values import as_maps
@@ -134,9 +132,9 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
         sys.stdout.flush()
         write_bundle(out, documents, inspection)
         for row in inspection["unread"]:
-            if row["what"] in OF_ANOTHER and row["helps"]:
+            if row["what"] in ("kernel_log", "log_tail") and row["helps"]:
                 helps = row["helps"].replace("BUNDLE", shlex.quote(str(out)))
-                sys.stderr.write(f"unhang: {out} lacks {row['what']}: {visible(helps, 500)}\n")
+                sys.stderr.write(f"unhang: {out} lacks {row['what']}: {helps}\n")
     return EXIT_CODES.get(inspection["state"], 0)
 
 

@@ -21,14 +21,8 @@ HELPS = {
         "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --host"
         " {host}"
     ),
-    "log_tail": (
-        "the job's owner has its log: unhang diagnose BUNDLE LOG; the next job writes one"
-        " (torchrun --log-dir, sbatch --output)"
-    ),
-    "kernel_log": (
-        "root has it: dmesg -T > $(hostname)-dmesg.txt; then unhang diagnose BUNDLE *-dmesg.txt, or"
-        " inspect as root"
-    ),
+    "log_tail": "the owner adds: unhang diagnose BUNDLE LOG (torchrun --log-dir, sbatch --output)",
+    "kernel_log": "root adds: dmesg -T > dmesg.txt; then unhang diagnose BUNDLE dmesg.txt",
     "ranks": "sudo $(command -v unhang) inspect, or as the job's user; name one with --pid",
 }
 AS_ROOT = {"stacks": None, "ranks": "name one with --pid"}  # for who is root already
@@ -36,7 +30,6 @@ AS_ROOT = {"stacks": None, "ranks": "name one with --pid"}  # for who is root al
 HELPED = {"kernel_log": ("denied",), "stacks": ("denied", "absent")}
 MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log", "pace")
 FOLDED_REASON = 200
-OF_ANOTHER = ("kernel_log", "log_tail")  # the operator's and the owner's parts of a bundle
 
 
 def unread_rows(job: JobLook) -> list[dict[str, Any]]:
