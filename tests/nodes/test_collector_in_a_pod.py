@@ -32,7 +32,7 @@ NODE = """
 set -eu
 mount --make-rprivate /
 mount -t tmpfs none "$BASE"
-mkdir -p "$BASE/etc-upper" "$BASE/etc-work" "$BASE/log" "$BASE/run" "$BASE/image" "$BASE/work"
+mkdir -p "$BASE/etc-upper" "$BASE/etc-work" "$BASE/log" "$BASE/run" "$BASE/image" "$BASE/work" "$BASE/results"
 mkdir -p "$BASE/{driver}"
 cp "$LIBRARY" "$BASE/{driver}/"
 mount -t overlay none -o "lowerdir=/etc,upperdir=$BASE/etc-upper,workdir=$BASE/etc-work" /etc
@@ -69,7 +69,7 @@ def script_of(own, container):
     """The shell script that makes the mounts in the order of their depth, as runtimes do, and runs
     the command with the manifest's privileges."""
     sources = {
-        one["name"]: one["hostPath"]["path"] if "hostPath" in one else "$BASE/work"
+        one["name"]: one["hostPath"]["path"] if "hostPath" in one else f"$BASE/{one['name']}"
         for one in own["volumes"]
     } | {"scripts": str(FILES)}
     lines = [NODE.format(driver=DRIVER), IMAGE]
@@ -88,12 +88,15 @@ def script_of(own, container):
         f" --bounding-set={kept} --inh-caps=-all --no-new-privs"
     )
     values = [
-        f"{one['name']}={one['value']}" for one in container["env"] if one["name"] != "EVERY_S"
+        f"{one['name']}={one.get('value', 'gpu001')}"
+        for one in container["env"]
+        if one["name"] != "EVERY_S"
     ]
     command = shlex.join(
         ["env", "-i", "PATH=/usr/sbin:/usr/bin", *values, "EVERY_S=0", *container["command"]]
     )
     lines += [f'chroot "$image" setpriv {privileges} {command}']
+    lines += ['cmp "$BASE/work/node.json" "$BASE/results/gpu001.json"']
     lines += ['cp "$BASE/work/node.json" "$EXECUTED"']  # before the mounts end
     return "\n".join(lines)
 
@@ -106,7 +109,7 @@ def log_of_the_pod(programs, fake_library, tmp_path_factory):
     (folder / "log").write_text(
         KERNEL_LOG.format(*[time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())] * 2)
     )
-    own = pod(rendered())
+    own = pod(rendered(results={"emptyDir": {}}))
     (container,) = own["containers"]
     places = {
         "BASE": folder / "base",

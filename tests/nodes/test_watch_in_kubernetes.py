@@ -1,11 +1,12 @@
-"""The chart's container `watch` with its own user, capabilities, token and role, beside a real API
-server and jobs in the cgroups of pods: who hangs has an Event, labels are obeyed."""
+"""The chart's containers `watch` and `publish` with their user, capabilities, token and role, beside
+a real API server and jobs in the cgroups of pods: who hangs has an Event, labels are obeyed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,8 +15,8 @@ import time
 from pathlib import Path
 
 import pytest
-from api_server import MISSING, api_server, kube_apiserver
-from kubernetes_chart import one, pod, rendered
+from api_server import ADMIN, MISSING, api_server, kube_apiserver, write_kubeconfig
+from kubernetes_chart import CHART, pod, rendered
 
 from unhang.jobs.watch.of_pods import Cluster
 
@@ -47,16 +48,12 @@ def server(tmp_path_factory):
     program = kube_apiserver(PROJECT / ".cache" / "kubernetes")
     with api_server(program, tmp_path_factory.mktemp("server")) as server:
         server.make("/api/v1/namespaces", space("unhang"))
-        rights = "/apis/rbac.authorization.k8s.io/v1"
-        for row in rendered(watch=True, runtimeClassName=""):
-            places = {
-                "DaemonSet": "/apis/apps/v1/namespaces/unhang/daemonsets",
-                "ConfigMap": "/api/v1/namespaces/unhang/configmaps",
-                "ServiceAccount": "/api/v1/namespaces/unhang/serviceaccounts",
-                "ClusterRole": f"{rights}/clusterroles",
-                "ClusterRoleBinding": f"{rights}/clusterrolebindings",
-            }
-            server.make(places[row["kind"]], row)
+        for row in rendered(watch=True, configMaps=True, runtimeClassName=""):
+            group, kind = row["apiVersion"], row["kind"]
+            start = "/api/v1" if group == "v1" else f"/apis/{group}"
+            if kind not in ("Namespace", "ClusterRole", "ClusterRoleBinding"):
+                start += f"/namespaces/{row['metadata'].get('namespace', 'unhang')}"
+            server.make(f"{start}/{kind.lower()}s", row)
         nobody = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}
         server.make("/api/v1/namespaces/unhang/serviceaccounts", nobody)
         yield server
@@ -129,6 +126,17 @@ def job_of_pod(uid, scene, folder):
         group.rmdir()
 
 
+def started(server, name, folder, account, **values):
+    """(a container of the chart, its variables), with its account's token in a folder."""
+    (folder / "token").write_text(server.token("unhang", account))
+    (folder / "ca.crt").write_bytes(server.authority.read_bytes())
+    own = pod(rendered(runtimeClassName="", **values))["containers"]
+    container = next(row for row in own if row["name"] == name)
+    given = {row["name"]: row.get("value") or NODE for row in container["env"]}
+    server_at = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": server.port}
+    return container, given | server_at
+
+
 @contextlib.contextmanager
 def watching(server, folder, watch, account="unhang-watch"):
     """The container `watch` of a chart with this value; the file of its log."""
@@ -136,13 +144,8 @@ def watching(server, folder, watch, account="unhang-watch"):
     places = {"ACCOUNT": folder / "account", "OUT": folder / "out"}
     for place in places.values():
         place.mkdir()
-    (places["ACCOUNT"] / "token").write_text(server.token("unhang", account))
-    (places["ACCOUNT"] / "ca.crt").write_bytes(server.authority.read_bytes())
-    own = pod(rendered(watch=watch, runtimeClassName=""))
-    container = next(row for row in own["containers"] if row["name"] == "watch")
+    container, given = started(server, "watch", places["ACCOUNT"], account, watch=watch)
     mounts = {row["name"]: row["mountPath"] for row in container["volumeMounts"]}
-    given = {row["name"]: row.get("value") or NODE for row in container["env"]}
-    given |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": server.port}
     added = container["securityContext"]["capabilities"]["add"]
     installed = Path(sys.executable).with_name("unhang")
     log = folder / "log"
@@ -288,6 +291,47 @@ def metrics(folder):
     return path.read_text() if path.exists() else ""
 
 
+@contextlib.contextmanager
+def publishing(server, folder, account):
+    """The container `publish` of the chart: its process, whose documents are folder/node.json."""
+    container, given = started(server, "publish", folder, account, configMaps=True)
+    given |= {"ACCOUNT": str(folder), "DOCUMENT": str(folder / "node.json")}
+    script = CHART / "files" / Path(container["command"][-1]).name
+    command = ["/usr/bin/python3", "-I", script]
+    with subprocess.Popen(command, env=given, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def test_what_is_published_is_judged_by_the_page_s_own_command(server, tmp_path):
+    """Of two documents of a node the last one, which is as large as one may be."""
+    recorded = PROJECT / "tests" / "fixtures" / "h200x4" / "node.json"
+    facts = json.loads(recorded.read_text())["facts"]
+    facts["sections"]["node"]["hostname"] = "gpu001"
+    with publishing(server, tmp_path, "unhang-watch") as running:
+        for text in (json.dumps({"schema": "none"}), json.dumps(facts).ljust(1_000_000)):
+            (tmp_path / "new").write_text(text)
+            (tmp_path / "new").replace(tmp_path / "node.json")
+            said = running.stdout.readline()
+            assert said == f"{NODE}: {len(text)} bytes are in its ConfigMap\n"
+    with publishing(server, tmp_path, "nobody") as running:
+        assert "tried again in 60 s: the API server answered 403" in running.stdout.readline()
+    cluster = {"server": server.address, "certificate-authority": str(server.authority)}
+    config = write_kubeconfig(tmp_path / "config", cluster, {"token": ADMIN})
+    page = (PROJECT / "docs" / "kubernetes.md").read_text()
+    (command,) = re.findall(r"^ +(kubectl .* get configmaps .* \| unhang judge -)$", page, re.M)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        f"{command} -o json --out {tmp_path}/run",
+        env={**os.environ, "KUBECONFIG": str(config), "PATH": path},
+        shell=True,
+        stdout=subprocess.PIPE,
+    )
+    assert "gpu001" in json.dumps(json.loads(done.stdout)["node_verdicts"])
+
+
 def test_the_account_may_do_nothing_else(server):
     token = server.token("unhang", "unhang-watch")
     answers = {
@@ -299,16 +343,11 @@ def test_the_account_may_do_nothing_else(server):
             ("GET", "/api/v1/namespaces/unhang/secrets"),
             ("GET", "/api/v1/namespaces/unhang/events"),
             ("GET", "/api/v1/nodes"),
+            ("GET", "/api/v1/namespaces/unhang-results/configmaps"),
+            ("DELETE", "/api/v1/namespaces/unhang-results/configmaps/node-a"),
+            ("POST", "/api/v1/namespaces/unhang/configmaps"),
             ("POST", "/api/v1/namespaces/unhang/pods"),
             ("DELETE", "/api/v1/namespaces/unhang/pods/x"),
         )
     }
-    assert list(answers.values()) == [200, 200, 403, 403, 403, 403, 403, 403]
-
-
-def test_the_server_takes_the_chart_as_it_is_rendered(server):
-    code, kept = server.ask("GET", "/apis/apps/v1/namespaces/unhang/daemonsets/unhang-collector")
-    assert code == 200
-    asked = one(rendered(watch=True, runtimeClassName=""), "DaemonSet", "unhang-collector")
-    for name in ("serviceAccountName", "automountServiceAccountToken", "hostPID"):
-        assert kept["spec"]["template"]["spec"][name] == asked["spec"]["template"]["spec"][name]
+    assert list(answers.values()) == [200, 200, *[403] * 9]

@@ -10,7 +10,8 @@ from pathlib import Path
 from unhang.cli import command_and_parser
 from unhang.commands import COMMANDS
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "comparison.md").read_text(encoding="utf-8")
+HOME = Path(__file__).resolve().parents[2]
+PAGE = (HOME / "docs" / "comparison.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if "|" in line
 ]
@@ -51,3 +52,13 @@ def test_each_peer_has_the_day_on_which_its_row_was_read():
     assert len(PEERS) > 20
     days = [datetime.date.fromisoformat(row[4]) for row in PEERS]
     assert min(days) >= datetime.date(2026, 11, 27)
+
+
+def test_the_scores_of_the_first_page_are_those_of_the_page_on_verdicts():
+    first, page = ((HOME / name).read_text("utf-8") for name in ("README.md", "docs/verdicts.md"))
+    rows = re.findall(r"^\| (?:all|torchfrtrace) \| (\d+) of (\d+) ", page, re.MULTILINE)
+    (right, of), (other, _), (right_new, of_new), (other_new, _) = rows
+    assert (
+        f"{right} of {of} (`torchfrtrace` in {other}), in 41 that were new to it in"
+        f" {right_new} of {of_new} ({other_new})"
+    ) in " ".join(first.split())

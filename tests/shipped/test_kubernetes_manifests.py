@@ -8,19 +8,15 @@ import argparse
 import json
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-import fleets
 import kubernetes_validate
 import pytest
 import yaml
-from api_stand_in import answering
 from kubernetes_chart import CHART, DIGEST, GATE, LEAST, helm_on, one, pod, rendered
 
 from unhang.act.gate.host_programs import LONGEST_MESSAGE
-from unhang.audit.ways.files import arrivals_of, limits
 from unhang.jobs.commands.watch import add_arguments
 
 FILES = CHART / "files"
@@ -31,6 +27,7 @@ ALL = {
     **GATE,
     "watch": True,
     "configMaps": True,
+    "results": {"persistentVolumeClaim": {"claimName": "unhang"}},
     "driverContainer": True,
     "kernelLog": "kmsg",
     "seLinuxType": "spc_t",
@@ -132,44 +129,11 @@ def test_what_a_site_wants_of_every_pod_reaches_every_pod():
     assert collector["resources"]["requests"]["memory"] == "64Mi"
 
 
-def test_a_document_that_is_published_is_judged_as_kubectl_prints_it(tmp_path):
-    """The container `publish` beside a server in place of the API's."""
-    document = fleets.node("gpu001", [], {})["facts"]
-    (tmp_path / "node.json").write_text(json.dumps(document))
-    env = container(pod(rendered(configMaps=True)), "publish")["env"]
-    given = {row["name"]: row.get("value", "node-a") for row in env}
-    with answering(tmp_path, lambda _path: (201, {})) as server:
-        own = {"KUBERNETES_SERVICE_HOST": server.host, "ACCOUNT": str(tmp_path)}
-        own |= {"KUBERNETES_SERVICE_PORT": str(server.port), "DOCUMENT": f"{tmp_path}/node.json"}
-        with subprocess.Popen(
-            [sys.executable, FILES / "publish.py"], env=given | own, stdout=subprocess.PIPE
-        ) as running:
-            line = running.stdout.readline().decode()
-            running.kill()
-    size = (tmp_path / "node.json").stat().st_size
-    assert line == f"node-a: {size} bytes are in its ConfigMap\n"
-    first, _, rest = (tmp_path / "asked").read_text().partition("\n")
-    path = "/api/v1/namespaces/unhang-results/configmaps/node-a?fieldManager=unhang&force=true"
-    assert first == f"PATCH {path}"
-    assert "Bearer t\n" in rest
-    made = json.loads(rest.partition("\n\n")[2])
-    listed = {"apiVersion": "v1", "items": [made, made], "kind": "List"}
-    (tmp_path / "cm.json").write_text(json.dumps(listed, indent=4))
-    arrived = list(arrivals_of(str(tmp_path / "cm.json"), limits()))
-    assert [one.node["facts"] for one in arrived] == [document] * 2
-
-
-def test_the_account_that_publishes_can_write_configmaps_of_one_namespace_and_nothing_else():
+def test_the_account_of_the_pods_is_the_one_that_publishes():
     for watch, account in ((False, "unhang-results"), (True, "unhang-watch")):
         objects = rendered(configMaps=True, watch=watch)
-        assert pod(objects)["serviceAccountName"] == account
-        role = one(objects, "Role", "unhang-results")
-        assert (role["metadata"]["namespace"], [(r["resources"], r["verbs"]) for r in role["rules"]]) == (
-            "unhang-results", [(["configmaps"], ["create", "patch"])]
-        )  # fmt: skip
         (who,) = one(objects, "RoleBinding", "unhang-results")["subjects"]
-        assert (who["name"], who["namespace"]) == (account, "unhang")
-        assert one(objects, "ConfigMap", "unhang-collect")["metadata"].get("namespace") is None
+        assert pod(objects)["serviceAccountName"] == who["name"] == account
 
 
 def test_the_scripts_of_the_pods_are_the_files(tmp_path):
@@ -295,14 +259,15 @@ def host_paths() -> set[tuple[str, str, bool]]:
     return found
 
 
-def test_the_watcher_is_off_unless_asked_for_and_ends_nothing():
+@pytest.mark.parametrize(("value", "pods"), [(True, "all"), ("labelled", "labelled")])
+def test_the_watcher_is_off_unless_asked_for_and_ends_nothing(value, pods):
     assert [each["name"] for each in pod(rendered())["containers"]] == ["collector"]
-    own = pod(rendered(watch=True))
+    own = pod(rendered(watch=value))
     watch = container(own, "watch")
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     given = parser.parse_args(watch["command"][2:])
-    assert (given.all, given.act, given.on_hang) == (True, False, "report")
+    assert (given.all, given.act, given.on_hang, given.pods) == (True, False, "report", pods)
     security = watch["securityContext"]
     becomes_a_user = ["SETUID", "SETGID", "SETPCAP", "SYS_CHROOT", "KILL"]
     assert security["capabilities"] == {
@@ -316,35 +281,21 @@ def test_the_watcher_is_off_unless_asked_for_and_ends_nothing():
     ]
 
 
-def test_the_watcher_alone_has_a_token_and_what_it_may_do_stands_on_the_page():
-    objects = rendered(watch=True)
-    own = pod(objects)
-    assert own["serviceAccountName"] == "unhang-watch"
-    assert [
-        each["name"]
-        for each in own["containers"]
-        for mount in each["volumeMounts"]
-        if mount["name"] == "token"
-    ] == ["watch"]
-    rules = one(objects, "ClusterRole", "unhang-watch")["rules"]
-    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
-        (["pods"], ["list"]),
-        (["namespaces"], ["get"]),
-        (["events"], ["create"]),
+def with_token(own: dict) -> list[str]:
+    """The containers that have the account's token."""
+    mounted = [
+        (each["name"], row["name"]) for each in own["containers"] for row in each["volumeMounts"]
     ]
+    return [container for container, volume in mounted if volume == "token"]
+
+
+def test_the_watcher_alone_has_a_token_and_what_it_may_do_stands_on_the_page():
+    assert with_token(pod(rendered(watch=True))) == ["watch"]
     assert "may list pods, get namespaces and create events" in PAGE
     told = " ".join(PAGE.split())
     assert "all that the API keeps: images, commands, arguments, environment variables" in told
     kinds = {row["kind"] for row in rendered()}
     assert kinds == {"DaemonSet", "ConfigMap"}
-
-
-@pytest.mark.parametrize(("value", "pods"), [(True, "all"), ("labelled", "labelled")])
-def test_which_pods_are_watched_reaches_the_command(value, pods):
-    watch = container(pod(rendered(watch=value)), "watch")
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    assert parser.parse_args(watch["command"][2:]).pods == pods
 
 
 def test_the_page_has_every_path_of_the_node_that_a_pod_has():
@@ -386,12 +337,7 @@ def test_the_condition_gives_the_token_to_one_container_and_capabilities_to_none
     assert all(
         each["securityContext"]["capabilities"] == {"drop": ["ALL"]} for each in own["containers"]
     )
-    assert [
-        each["name"]
-        for each in own["containers"]
-        for mount in each["volumeMounts"]
-        if mount["name"] == "token"
-    ] == ["node-problem-detector"]
+    assert with_token(own) == ["node-problem-detector"]
     assert container(own, "node-problem-detector")["securityContext"]["runAsNonRoot"] is True
 
 

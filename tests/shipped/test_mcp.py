@@ -130,6 +130,28 @@ def test_each_tool_answers_with_lines_and_sources_and_writes_nothing(folder):
         assert hidden["source"].startswith("https://docs.nvidia.com/")
 
 
+def test_an_unknown_error_has_its_line_and_host_and_no_line_stands_twice(folder):
+    for host, rank, said in (("gpu016", 0, "step 7"), ("gpu017", 3, "QuarkError: flux inverted")):
+        (folder / host).mkdir()
+        (folder / host / f"rank{rank}.log").write_text(f"[rank{rank}]: {said}\n")
+    named = "gpu017:9:9 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
+    (folder / "gpu017" / "job.log").write_text("[rank3]: QuarkError: flux inverted\n")
+    (folder / "nccl.log").write_text(named)
+    answers = ask(
+        folder,
+        ("diagnose", {"files": [str(folder / host) for host in ("gpu016", "gpu017")]}),
+        ("diagnose", {"files": [str(folder / "gpu017" / "job.log"), str(folder / "nccl.log")]}),
+        ("diagnose", {"text": NCCL_LOG}),
+    )
+    for answer, _ in answers[:2]:
+        (row, *_) = answer["document"]["primary"]
+        assert row["text"].endswith("QuarkError: flux inverted»") and row["host"] == "«gpu017»"
+    for answer, _ in answers:
+        told = [text for _, text in texts(answer["document"]) if len(text) > 60]
+        quoted = [text for text in told if str(folder) not in text]
+        assert quoted == list(dict.fromkeys(quoted))
+
+
 def test_an_order_in_a_log_a_script_or_a_node_stays_a_quoted_text(folder):
     facts = json.loads((FIXTURES / "h200x4" / "node.json").read_text())["facts"]
     for gpu in facts["sections"]["gpus"]["devices"]:

@@ -1,5 +1,4 @@
-"""What answers in place of Kubernetes' API server, over TLS: any answer that a test wants. What was
-asked last is in the file `asked`."""
+"""What answers in place of Kubernetes' API server, over TLS: any answer that a test wants."""
 
 from __future__ import annotations
 
@@ -30,8 +29,6 @@ def answering(folder, answer):
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            (folder / "asked").write_text(f"{self.command} {self.path}\n{self.headers}{body}")
             status, value = answer(self.path)
             body = value if isinstance(value, bytes) else json.dumps(value).encode()
             self.send_response(status)
@@ -39,7 +36,7 @@ def answering(folder, answer):
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_PATCH = do_GET
+        do_POST = do_GET
 
         def log_message(self, *_given):
             pass

@@ -26,4 +26,7 @@ fi
 chroot "$host" /usr/bin/env -i PATH=/usr/local/bin:/usr/bin:/bin LD_LIBRARY_PATH=/media python3 -I -S /media/unhang-collect.pyz "$@" >"$work/node.json.new"
 mv "$work/node.json.new" "$work/node.json"
 cat "$work/node.json"
+if [ -n "${RESULTS:-}" ]; then # a volume that is full or away ends no reading
+    { cp "$work/node.json" "$RESULTS/.$NODE_NAME.new" && mv "$RESULTS/.$NODE_NAME.new" "$RESULTS/$NODE_NAME.json"; } || echo "$NODE_NAME: its document is not in the volume" >&2
+fi
 sleep "${EVERY_S:-3600}"

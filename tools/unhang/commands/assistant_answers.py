@@ -80,7 +80,9 @@ def _chosen(tool: str, document: Mapping[str, Any] | None) -> Mapping[str, Any] 
     if document is None:
         return None
     if tool in ("diagnose", "inspect"):
-        return {**document, "causes": list(map(_with_sources, document["causes"]))}
+        shown: set[tuple[Any, Any]] = set()
+        sourced = {**document, "causes": list(map(_with_sources, document["causes"]))}
+        return {name: _quoted_once(value, shown) for name, value in sourced.items()}
     if tool == "lint":
         read = [one for one in document["files"] if one["note"]]
         counts = {"files_read": len(document["files"]) - len(read), "totals": document["totals"]}
@@ -93,6 +95,19 @@ def _with_sources(cause: Mapping[str, Any]) -> dict[str, Any]:
     """A cause with what its row of the catalogue cites."""
     row = load_causes().get(cause["cause"] or "", {})
     return {**cause, "sources": list(row.get("sources", ()))[:MOST_SOURCES]}
+
+
+def _quoted_once(value: Any, shown: set[tuple[Any, Any]]) -> Any:
+    """The value; of a line whose place is in `shown`, which grows, the place without the text."""
+    if isinstance(value, list | tuple):
+        return [_quoted_once(one, shown) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    place = (value.get("file"), value.get("line"))
+    kept = {name: one for name, one in value.items() if name != "text" or place not in shown}
+    if "text" in value and place[1]:
+        shown.add(place)
+    return {name: _quoted_once(one, shown) for name, one in kept.items()}
 
 
 def _topic(topic: Mapping[str, Any]) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def _argv(
         return ["inspect", "-o", "evidence", *options, *(["--evidence", *paths] if paths else [])]
     if name == "diagnose" and given.get("with_audit"):
         options = [*options, "--run", "latest"]
-    form = {"diagnose": "evidence", "lint": "json"}.get(name, "json")
+    form = "evidence" if name == "diagnose" else "json"
     return [name, "-o", form, *options, *(paths or ["-"] if name in READ_TEXT else [])]
 
 

@@ -28,7 +28,7 @@ HOW_TO_ASK = (
     " diagnose LOG` reads a log"
 )
 MOST_MESSAGES, LEAST_OF_A_MESSAGE = 3, 3  # signatures that are shown; words of a piece of a message
-MOST_TEXTS = 6  # of one label
+MOST_TEXTS = 4  # of one label
 LEAST_WORDS = 2  # words that an error text has at least
 NARROW, WIDE = 40, 160
 # half of the rules have less than 160 letters
@@ -224,11 +224,4 @@ def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
 
 def _wrapped(name: str, text: str, width: int) -> list[str]:
     line = " ".join(printable(str(text).replace("\n", " ")).split())
-    return textwrap.wrap(
-        line,
-        width,
-        initial_indent=f"  {name:<14} ",
-        subsequent_indent=" " * 17,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(line, width, 17, f"  {name:<14} ")

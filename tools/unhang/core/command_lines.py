@@ -23,6 +23,15 @@ def command_lines(text: str, width: int) -> list[str]:
     return lines
 
 
+def pasted(label: str, typed: str, width: int, start: str = "") -> list[str]:
+    """A command behind its label; below it, over several lines that can be pasted, where one would
+    be too long."""
+    if len(line := f"{start}{label}: {typed}") <= width:
+        return [line]
+    parts = command_lines(typed, width - len(start) - 2)
+    return [f"{start}{label}:", *(f"{start}  {part}" for part in parts)]
+
+
 def _with_values(parts: Sequence[str]) -> list[str]:
     """The parts with each option joined to its value, so that they stay on one line."""
     joined: list[str] = []

@@ -173,12 +173,17 @@ def _in_word(letter: str) -> bool:
     return letter.isalnum() or letter in "_.-"
 
 
-def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """Lines of at most `width` columns, the later ones indented; a word is never broken, so that it
-    can be copied."""
+def wrapped(text: str, width: int, indent: int = 0, start: str = "") -> list[str]:
+    """Lines of at most `width` columns, the later ones indented, by default below the text behind
+    `start`; a word is never broken, so that it can be copied."""
     return textwrap.wrap(
-        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-    ) or [""]
+        text,
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * (indent or len(start)),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [start]
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -221,9 +226,7 @@ def brief(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, list):
-        return ", ".join(brief(one) for one in value[:6]) + (
-            f" and {len(value) - 6} more" if len(value) > 6 else ""
-        )
+        return listed([brief(one) for one in value], 6)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {brief(one)}" for key, one in list(value.items())[:6]) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

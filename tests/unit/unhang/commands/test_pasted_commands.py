@@ -189,19 +189,22 @@ def test_a_command_names_its_run_and_not_the_latest_one(tmp_path, capsys):
     assert parsed(pasted(capsys, str(tmp_path / "latest"))["a-role"])[1].plan == str(folder)
 
 
-@pytest.mark.parametrize("named", ["latest", "runs/latest", RUN[:8], "."])
+@pytest.mark.parametrize("named", ["latest", "runs/latest", RUN[:8], ".", "elsewhere"])
 def test_each_command_of_a_screen_or_page_has_the_whole_id_of_its_run(
     tmp_path, capsys, monkeypatch, named
 ):
     folder = write_fleet(tmp_path / "runs" / RUN, FEW)
     (tmp_path / "runs" / "latest").symlink_to(RUN)
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
-    monkeypatch.chdir(folder if named == "." else tmp_path)
-    main(["report", named])
-    main(["report", named, "-o", "html", "--out", "-"])
+    monkeypatch.chdir({".": folder, "elsewhere": "/"}.get(named, tmp_path))
+    given = str(folder) if named == "elsewhere" else named
+    main(["report", given])
+    main(["report", given, "-o", "html", "--out", "-"])
     shown = re.sub(r"\\\n\s*", " ", capsys.readouterr().out)
     typed = re.findall(r"unhang +(?:report|plan|remediate) +([^\s<]+)", shown)
     assert len(typed) >= 4 and {one.rpartition("/")[2] for one in typed} == {RUN}
+    # a command finds it by this from every folder
+    assert named != "latest" or {*typed} == {f"runs/{RUN}"}
 
 
 def test_a_part_of_a_run_has_commands_for_that_part_alone(tmp_path, capsys):

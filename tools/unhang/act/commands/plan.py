@@ -57,9 +57,8 @@ from unhang.core.run import run_folder
 from unhang.core.run.actions import ANY_INVENTORY, Setting, remediate_options
 from unhang.core.run.findings import read_findings
 from unhang.core.run.own_runs import is_own, own_inventories, own_options
-from unhang.core.run.run_folder import read_run
+from unhang.core.run.run_folder import as_typed, read_run
 from unhang.core.run.run_input import read_nodes, read_run_input
-from unhang.core.run.typed_folders import as_typed
 from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, visible

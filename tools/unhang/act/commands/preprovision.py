@@ -46,7 +46,7 @@ from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
 from unhang.core.nodeset import expand_limit
 from unhang.core.run.own_runs import mark_as_own
-from unhang.core.run.typed_folders import as_typed
+from unhang.core.run.run_folder import as_typed
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import public_key
 from unhang.core.terminal import terminal_shape

@@ -31,7 +31,6 @@ from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.run import run_folder
 from unhang.core.run.own_runs import own_inventories
-from unhang.core.run.typed_folders import as_typed
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, counted, visible
@@ -176,7 +175,7 @@ def refuse_another_than_previewed(folder: Path, plan: Plan) -> None:
         digest_of_plan(plan),
     )
     if seen != digest:
-        again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
+        again = f"{project.program_as_typed()} remediate {run_folder.as_typed(folder)}"
         raise UserError(
             f"the plan {digest[:12]} was not previewed, unlike the plan {visible(seen, 12)};"
             f" preview it first: {again}"
@@ -197,7 +196,7 @@ def _show(
         deliver(render_json(preview), "-")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = f"{describe_order(plans[0], options.drain, plans[1])}\n" + render_preview(
+        text = f"{describe_order(plans[0], options.drain, plans[1], width)}\n" + render_preview(
             masked_document(preview), width
         )
         ended = (

@@ -63,7 +63,6 @@ from unhang.core.json_text import render_json
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run import run_folder
 from unhang.core.run.own_runs import is_own, own_inventories
-from unhang.core.run.typed_folders import as_typed
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, data_for_ansible, visible
 
@@ -191,8 +190,8 @@ def run(
             "\n  ".join(
                 [
                     (
-                        f"{as_typed(folder / FILE)} has no waves: there is nothing that a role"
-                        " repairs"
+                        f"{run_folder.as_typed(folder / FILE)} has no waves: there is nothing that"
+                        " a role repairs"
                     ),
                     *describe_unrepaired(plan),
                 ]
@@ -255,7 +254,7 @@ def _audited(options: RemediateOptions, audit: Callable[[list[str]], int]) -> Re
     }
     if not rules:
         sys.stderr.write(
-            f"unhang: the audit in {as_typed(folder)} found nothing that"
+            f"unhang: the audit in {run_folder.as_typed(folder)} found nothing that"
             f" {' or '.join(options.role)} repairs; nothing is planned\n"
         )
     return replace(options, plan=str(folder), rule=sorted(rules))
@@ -273,7 +272,7 @@ def _nothing_left(folder: Path, plan: Plan, options: RemediateOptions) -> int | 
     counts = [f"{status['counts'][state]} {state}" for state in ORDER if state in status["counts"]]
     sys.stderr.write(
         f"unhang: nothing is left to do: {', '.join(counts)}; each node:"
-        f" {project.program_as_typed()} remediate {as_typed(folder)} --status\n"
+        f" {project.program_as_typed()} remediate {run_folder.as_typed(folder)} --status\n"
     )
     return exit_code(status)
 
@@ -291,7 +290,7 @@ def settle_controller(folder: Path, options: RemediateOptions) -> None:
         append(folder, standing.epoch, ended)
     elif over is False and not options.take_over:
         raise NotYet(
-            f"another controller works on the rollout in {as_typed(folder)}:"
+            f"another controller works on the rollout in {run_folder.as_typed(folder)}:"
             f" {newest.evidence.get('by')} (process {newest.evidence['controller']['pid']}), who"
             f" began {newest.at}; when it has ended, go on with: {_again(folder, options)}"
         )
@@ -342,8 +341,8 @@ def _planned(options: RemediateOptions, keep_ticket: KeepTicket) -> tuple[Path, 
         folder, plan = find_plan(_newest_planned(options.plan))
         if not read_journal(folder).entries and not controllers_of_a_lost_journal(folder):
             raise UserError(
-                f"--end: no rollout of {as_typed(folder)} has begun: there is nothing to end, and"
-                " nothing was written"
+                f"--end: no rollout of {run_folder.as_typed(folder)} has begun: there is nothing to"
+                " end, and nothing was written"
             )
         return folder, plan
     if not filters:
@@ -413,7 +412,7 @@ def _newest_planned(named: str) -> str:
     sys.stderr.write(
         f"unhang: {visible(named, 200)} has no plan; this is the newest run that has one\n"
     )
-    return as_typed(planned[-1].absolute())
+    return run_folder.as_typed(planned[-1].absolute())
 
 
 def find_plan(named: str) -> tuple[Path, Plan]:
@@ -459,7 +458,9 @@ def _status(folder: Path, plan: Plan, options: RemediateOptions) -> dict[str, An
     undo = (
         ""
         if plan.undoes
-        else undo_command(project.program_as_typed(), as_typed(folder), options.inventory or ())
+        else undo_command(
+            project.program_as_typed(), run_folder.as_typed(folder), options.inventory or ()
+        )
     )
     lost = controllers_of_a_lost_journal(folder)
     return status_of(

@@ -9,7 +9,7 @@ from pathlib import Path
 from unhang.act.rollout.soak import DEFAULT as DEFAULT_SOAK
 from unhang.audit.commands.filters import Filters
 from unhang.core.project import program_as_typed
-from unhang.core.run.typed_folders import as_typed
+from unhang.core.run.run_folder import as_typed
 
 MAX_FAILED = "0"
 

@@ -12,7 +12,7 @@ from unhang.act.plan.plan_document import HostPlan, Plan, Wave, digest_of_plan
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.actions import Setting, command, leaves_service
 from unhang.core.run.findings import DISPUTED
-from unhang.core.text import counted, listed, visible
+from unhang.core.text import counted, listed, visible, wrapped
 
 LONGEST_LIST = 400
 SHOWN_WAVES = SHOWN_UNREPAIRED = SHOWN_JOBS = 6
@@ -259,33 +259,25 @@ def describe_schedulers(plan: Plan) -> str:
     )
 
 
-def describe_order(plan: Plan, drain: str | None, now: Plan) -> str:
+def describe_order(plan: Plan, drain: str | None, now: Plan, width: int) -> str:
     """In which order, limits and scheduler the nodes of the plan are taken, and how long jobs are
-    waited for; a line each. now: the plan with the jobs of now."""
-    waves = "; ".join(
-        f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves[:SHOWN_WAVES]
-    )
-    more = f"; and {len(plan.waves) - SHOWN_WAVES} more" if len(plan.waves) > SHOWN_WAVES else ""
+    waited for. now: the plan with the jobs of now; width: columns."""
+    waves = [f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves]
     jobs = [now.by_host[host].jobs for host in plan.wave_of]
     unknown = f", not known on {counted(jobs.count(None), 'node')}" if None in jobs else ""
     waited = (
         f"on {counted(sum(map(bool, jobs)), 'node')}{unknown}; waited for until"
         " their time limits, a day for a job without one"
     )
-    rows = [
+    lines = [f"plan {digest_of_plan(plan)[:12]}"]
+    for name, text in (
         ("limits", describe_limits(plan)),
-        ("waves", waves + more),
+        ("waves", listed(waves, SHOWN_WAVES)),
         ("drained by", drain if drain not in (None, "auto") else describe_schedulers(plan)),
-    ]
-    return (
-        "\n".join(
-            [
-                f"plan {digest_of_plan(plan)[:12]}",
-                *(f"  {name:<13}{text}" for name, text in (*rows, ("jobs", waited))),
-            ]
-        )
-        + "\n"
-    )
+        ("jobs", waited),
+    ):
+        lines += wrapped(text, width, start=f"  {name:<13}")
+    return "\n".join(lines) + "\n"
 
 
 def _jobs(entries: Sequence[HostPlan]) -> str:

@@ -3,7 +3,6 @@ in, text out."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from unhang.act.plan.description import (
@@ -16,7 +15,7 @@ from unhang.act.plan.description import (
     describe_waves,
 )
 from unhang.act.plan.plan_document import Plan, digest_of_plan
-from unhang.core.command_lines import command_lines
+from unhang.core.command_lines import command_lines, pasted
 from unhang.core.text import visible, wrapped
 
 LABEL = 12
@@ -43,8 +42,8 @@ def render_plan_table(
         lines += _waves(waves, width)
     lines += _section("refused", describe_refusals(plan), width)
     lines += _persons(work, width, whole)
-    lines += _wrapped(describe_totals(plan), "", width)
-    lines += ["", *_command("next", next_step, "", width)] if next_step else []
+    lines += wrapped(describe_totals(plan), width)
+    lines += ["", *pasted("next", next_step, width)] if next_step else []
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -69,7 +68,7 @@ def _section(title: str, folded: Mapping[str, str], width: int) -> list[str]:
         return []
     lines = [title.upper()]
     for text, hosts in folded.items():
-        lines += _wrapped(hosts, "  ", width) + _wrapped(text, "    ", width)
+        lines += wrapped(hosts, width, start="  ") + wrapped(text, width, start="    ")
     return [*lines, ""]
 
 
@@ -78,34 +77,10 @@ def _persons(work: Sequence[ManualWork], width: int, whole: str) -> list[str]:
         return []
     lines = ["FOR A PERSON"]
     for one in work:
-        lines += _wrapped(one.hosts, "  ", width) + _wrapped(one.what, "    ", width)
+        lines += wrapped(one.hosts, width, start="  ") + wrapped(one.what, width, start="    ")
         lines += [f"    {line}" for line in command_lines(one.drain, width - 4) if one.drain]
-    return [*lines, *(_command("all of it", whole, "  ", width) if whole else ()), ""]
-
-
-def _command(label: str, typed: str, start: str, width: int) -> list[str]:
-    """A command behind its label; below it, over several lines that can be pasted, where one would
-    be too long."""
-    line = f"{start}{label}: {typed}"
-    return (
-        [line]
-        if len(line) <= width
-        else [
-            f"{start}{label}:",
-            *(f"{start}  {part}" for part in command_lines(typed, width - len(start) - 2)),
-        ]
-    )
+    return [*lines, *(pasted("all of it", whole, width, "  ") if whole else ()), ""]
 
 
 def _row(label: str, text: str, width: int) -> list[str]:
-    return _wrapped(text, f"  {label:<{LABEL}}", width)
-
-
-def _wrapped(text: str, start: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=start,
-        subsequent_indent=" " * len(start),
-        break_on_hyphens=False,
-    ) or [start]
+    return wrapped(text, width, start=f"  {label:<{LABEL}}")

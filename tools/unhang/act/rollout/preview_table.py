@@ -3,7 +3,6 @@ text out."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,7 +54,7 @@ def render_preview(preview: Row, width: int = 80) -> str:
             ),
             "",
         ]
-    lines += textwrap.wrap(
+    lines += wrapped(
         f"{counted(len(preview['hosts']), 'node')}: {_counts(preview['hosts'])};"
         f" {_reboots(preview['hosts'])}",
         width,
@@ -88,14 +87,7 @@ def _group(
             f"  {'' if role == before else role:<{ROLE}}{LABELS.get(outcome, outcome):<{OUTCOME}}"
         )
         before = role
-        indent = " " * len(start)
-        yield from textwrap.wrap(
-            text,
-            max(width, len(start) + NARROWEST),
-            initial_indent=start,
-            subsequent_indent=indent,
-            break_on_hyphens=False,
-        ) or [start]
+        yield from wrapped(text, max(width, len(start) + NARROWEST), start=start)
 
 
 def _lines(row: Row) -> Iterator[tuple[str, str, str]]:

@@ -29,7 +29,6 @@ from unhang.core.commands.typed_values import today_or
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
 from unhang.core.run.handed_over import HandedOver
-from unhang.core.run.typed_folders import as_typed
 
 LONGEST_DEADLINE_S = 366 * 86400.0
 
@@ -102,11 +101,11 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
         return 2
     try:
         # this policy was the run's own, so the findings are too
-        code = judge_run(folder, as_typed(folder), judging, given, today_or(None))
+        code = judge_run(folder, run_folder.as_typed(folder), judging, given, today_or(None))
     except KeyboardInterrupt:
         raise UserError(
             "stopped by hand; every node was asked; judge what was seen with:"
-            f" {project.program_as_typed()} judge {as_typed(folder)}"
+            f" {project.program_as_typed()} judge {run_folder.as_typed(folder)}"
         ) from None
     report_run(folder, hooks, judging.fail_on)
     return code if is_whole else 2

@@ -47,7 +47,6 @@ from unhang.core.run import run_folder
 from unhang.core.run.documents import READ
 from unhang.core.run.own_runs import is_own, mark_as_own, own_inventories, own_options
 from unhang.core.run.run_input import read_run_input
-from unhang.core.run.typed_folders import as_typed
 from unhang.core.text import counted
 
 WAYS = ("auto", "ansible", "clush", "slurm", "files")
@@ -350,7 +349,7 @@ def opened(
 def stopped(folder: Path) -> str:
     """What to say when a person stopped the reading; nothing that had arrived is lost."""
     run_files.close_for_another(folder)
-    unhang, run = project.program_as_typed(), as_typed(folder)
+    unhang, run = project.program_as_typed(), run_folder.as_typed(folder)
     return (
         f"stopped by hand; read the other nodes with: {unhang} audit --continue {run}; judge those"
         f" that were read with: {unhang} judge {run}"
@@ -374,8 +373,8 @@ def _command(
             inventories = inventories or own_inventories(run.folder)
             if not inventories:
                 raise UserError(
-                    f"--continue: {as_typed(run.folder)} is a run of documents alone, not of an"
-                    " inventory; give --inventory"
+                    f"--continue: {run_folder.as_typed(run.folder)} is a run of documents alone,"
+                    " not of an inventory; give --inventory"
                 )
             words = [*own_options(run.folder), *words]
             listing = stack.enter_context(
@@ -402,8 +401,8 @@ def unread_hosts(run: run_folder.Run) -> list[str]:
     unread = [host for host in run.hosts if statuses.get(host) not in READ]
     if not unread:
         raise UserError(
-            f"--continue: no node of {as_typed(run.folder)} is still to be read; every node has its"
-            " answer"
+            f"--continue: no node of {run_folder.as_typed(run.folder)} is still to be read; every"
+            " node has its answer"
         )
     return unread
 

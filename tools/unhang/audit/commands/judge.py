@@ -26,7 +26,6 @@ from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.findings import read_findings
 from unhang.core.run.handed_over import HandedOver
-from unhang.core.run.typed_folders import as_typed
 from unhang.core.text import counted
 
 EXAMPLES = """\
@@ -73,7 +72,8 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
         return judge_run(folder, named, options, given, today, out)
     except KeyboardInterrupt:
         raise UserError(
-            f"stopped by hand; judge it again with: {program_as_typed()} judge {as_typed(folder)}"
+            f"stopped by hand; judge it again with: {program_as_typed()} judge"
+            f" {run_folder.as_typed(folder)}"
         ) from None
 
 
@@ -106,7 +106,7 @@ def judge_run(
         repairs=given.repairs,
     )
     if out is not None:
-        named = as_typed(out)
+        named = run_folder.as_typed(out)
     page = _page_beside(out) if out is not None else folder / "report.html"
     judged = read_findings(folder, out)
     text = page_of(folder, judged, named, given, out)
@@ -131,7 +131,7 @@ def _run(given: list[str]) -> str:
         return run_folder.latest_run()
     if len(given) == 1 and not is_document(given[0]):
         return given[0]
-    return as_typed(run_of_documents(given))
+    return run_folder.as_typed(run_of_documents(given))
 
 
 def _findings_file(folder: Path, out: str | None, policy: str | None) -> Path | None:

@@ -23,7 +23,6 @@ from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.actions import option
 from unhang.core.run.run_input import node_paths
-from unhang.core.run.typed_folders import as_typed
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.signing import ANOTHER_KEY, GOOD, MOST_KEY_BYTES, TAMPERED, sign, signer
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
@@ -135,17 +134,12 @@ def _read(path: Path, most_bytes: int, what: str) -> bytes:
 
 
 def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) -> str:
-    nothing, program, named = (
-        f"no fault of {visible(host, 200)} is known that its vendor repairs",
-        program_as_typed(),
-        option("--host", visible(host, 200)),
-    )
+    nothing = f"no fault of {visible(host, 200)} is known that its vendor repairs"
+    typed = f"{program_as_typed()} report {run_folder.as_typed(folder)}"
+    typed += f" {option('--host', visible(host, 200))}"
     if host in findings["node_verdicts"]["unread"]:
-        return (
-            f"{nothing}: the node was not read; why, and what to do: {program} report"
-            f" {as_typed(folder)} {named}"
-        )
-    return f"{nothing}; what was found on it: {program} report {as_typed(folder)} {named} -v"
+        return f"{nothing}: the node was not read; why, and what to do: {typed}"
+    return f"{nothing}; what was found on it: {typed} -v"
 
 
 def _one_node(folder: Path, findings: Mapping[str, Any], options: TicketOptions) -> list[str]:

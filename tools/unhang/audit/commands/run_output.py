@@ -35,7 +35,6 @@ from unhang.core.run.actions import Setting, command, needs_list
 from unhang.core.run.findings import read_findings, read_run
 from unhang.core.run.handed_over import HandedOver
 from unhang.core.run.own_runs import is_own, own_options
-from unhang.core.run.typed_folders import as_typed
 from unhang.core.run.whole_files import write_atomically
 from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
@@ -249,9 +248,7 @@ def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting
 def _lasting(folder: Path, run: str) -> str:
     """The run as a person types it, but by its whole id: `latest`, or the beginning of an id, may
     be another run when a command is pasted."""
-    own = folder.resolve()
-    ways = (run, as_typed(own), str(own))  # in the run folder itself, the second is `.`
-    return run if Path(run).is_file() else next(one for one in ways if Path(one).name == own.name)
+    return run if Path(run).is_file() else run_folder.as_typed(folder.resolve())
 
 
 def page_of(
@@ -309,4 +306,4 @@ def _digest(hosts: Sequence[str]) -> str:
 
 def _short(path: str) -> str:
     """A path as a person types it. Host lists (host1,host2,) are not changed."""
-    return path if "," in path else as_typed(Path(path))
+    return path if "," in path else run_folder.as_typed(Path(path))

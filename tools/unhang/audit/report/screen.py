@@ -23,7 +23,7 @@ from unhang.audit.report.screen_blocks import (
     fitted,
     wrapped,
 )
-from unhang.core.command_lines import command_lines
+from unhang.core.command_lines import pasted
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.actions import Setting, option
 from unhang.core.run.findings import NOT_A_GPU_NODE, hosts_of
@@ -204,14 +204,7 @@ def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) ->
 
 
 def _pasted(label: str, typed: str, style: str, width: int) -> list[Line]:
-    """A command behind its label; below it, over several lines that can be pasted, where one would
-    be too long."""
-    if len(label) + 2 + len(typed) <= width:
-        return [("", f"{label}: {typed}", style)]
-    return [
-        ("", f"{label}:", style),
-        *(("", f"  {line}", style) for line in command_lines(typed, width - 2)),
-    ]
+    return [("", line, style) for line in pasted(label, typed, width)]
 
 
 def _rest(omitted: Sequence[Mapping[str, Any]], width: int) -> list[Line]:

@@ -14,8 +14,7 @@ from unhang.core import project
 from unhang.core.ansible import run_files
 from unhang.core.ansible.answer import NodeAnswer
 from unhang.core.nodeset import fold_hosts, shortened
-from unhang.core.run.run_folder import node_files, read_node
-from unhang.core.run.typed_folders import as_typed
+from unhang.core.run.run_folder import as_typed, node_files, read_node
 from unhang.core.text import counted
 
 DEADLINE_S = 3600.0

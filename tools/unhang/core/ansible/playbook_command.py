@@ -19,8 +19,7 @@ from unhang.core.ansible.play_process import Played, play
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
 from unhang.core.path_arguments import checked_inventory, irregular
-from unhang.core.run.run_folder import RUNS_ENV
-from unhang.core.run.typed_folders import as_typed
+from unhang.core.run.run_folder import RUNS_ENV, as_typed
 from unhang.core.text import counted, visible
 
 # the limit of one argument is 128 KiB; longer lists are passed in a file

@@ -97,11 +97,11 @@ class CountedNodes:
         if self.hosts:
             done, all_of_them = len(self.statuses), len(self.hosts)
             left = f", {_clock(took_s * (all_of_them / done - 1))} left" if done else ""
-            text = (
-                f"{done} of {counted(all_of_them, 'node')}"
-                f" [{'#' * (BAR * done // all_of_them):-<{BAR}}]"
-                f" {failed} failed, {lost} unreachable {_clock(took_s)}{left}"
-            )
+            read = f"{done} of {counted(all_of_them, 'node')} "
+            rest = f"{failed} failed, {lost} unreachable {_clock(took_s)}{left}"
+            bar = min(BAR, width - len(read + rest) - 3)
+            drawn = f"[{'#' * (bar * done // all_of_them):-<{bar}}] " if bar > 0 else ""
+            text = f"{read}{drawn}{rest}"
         shown = [text[:width]]
         waited = [host for file, host in self.hosts.items() if file not in self.statuses]
         if waited and self.statuses:

@@ -60,6 +60,15 @@ def latest_run() -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
+def as_typed(folder: Path) -> str:
+    """The folder as a person would type it: `runs/ID` where every command finds a run by that, else
+    relative to the current folder if it is below it."""
+    here, runs = Path.cwd(), runs_folder().resolve()
+    if folder.parent.resolve() == runs != here:
+        return f"{runs.name}/{folder.name}"
+    return str(folder.relative_to(here) if here in folder.parents else folder)
+
+
 def file_stem(host: str) -> str:
     """A host's name as a file name: percent-encoded but for [A-Za-z0-9._-], never "." or "..", and
     never longer than a file system takes."""

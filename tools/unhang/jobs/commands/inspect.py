@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -130,6 +131,10 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
     if out:  # after the verdict, which a full disk must not cost
         sys.stdout.flush()
         write_bundle(out, documents, inspection)
+        for row in inspection["unread"]:
+            if row["what"] in ("kernel_log", "log_tail") and row["helps"]:
+                helps = row["helps"].replace("BUNDLE", shlex.quote(str(out)))
+                sys.stderr.write(f"unhang: {out} lacks {row['what']}: {helps}\n")
     return EXIT_CODES.get(inspection["state"], 0)
 
 

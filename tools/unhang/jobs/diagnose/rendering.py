@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from unhang.core.quotes import quote
-from unhang.core.text import ascii_only, counted, flat, visible
+from unhang.core.text import ascii_only, counted, flat, visible, wrapped
 from unhang.core.verdict.screen import path_shown
 from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines
 from unhang.jobs.diagnose.audited import not_audited
@@ -279,16 +278,7 @@ def _values(values: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _indented(lines: Sequence[str], width: int, by: int = 2) -> list[str]:
-    wrapped: list[str] = []
-    for line in lines:
-        wrapped += textwrap.wrap(
-            line,
-            max(40, width),
-            initial_indent=" " * by,
-            subsequent_indent=" " * (by + 4),
-            break_on_hyphens=False,
-        ) or [""]
-    return wrapped
+    return [part for one in lines for part in wrapped(one, max(40, width), by + 4, " " * by)]
 
 
 def _cause(

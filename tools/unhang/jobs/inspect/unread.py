@@ -21,8 +21,8 @@ HELPS = {
         "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --host"
         " {host}"
     ),
-    "log_tail": "start the job with its output in a file (torchrun --log-dir, sbatch --output)",
-    "kernel_log": "run it as root, or set kernel.dmesg_restrict=0",
+    "log_tail": "the owner adds: unhang diagnose BUNDLE LOG (torchrun --log-dir, sbatch --output)",
+    "kernel_log": "root adds: dmesg -T > dmesg.txt; then unhang diagnose BUNDLE dmesg.txt",
     "ranks": "sudo $(command -v unhang) inspect, or as the job's user; name one with --pid",
 }
 AS_ROOT = {"stacks": None, "ranks": "name one with --pid"}  # for who is root already

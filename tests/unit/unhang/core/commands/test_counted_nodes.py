@@ -76,3 +76,4 @@ def test_lines_keep_to_the_width(tmp_path):
     folder = opened(tmp_path)
     answered(folder, ("gpu01", "ok"))
     assert all(len(line) <= 40 for line in CountedNodes(folder).lines(40))
+    assert CountedNodes(folder).lines(60)[0].endswith("unreachable 0:00:00, 0:00:00 left")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from other_users import program
 
+from unhang.cli import main
 from unhang.core.verdict.answer import screen_of
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.rendering import render_inspection
@@ -32,7 +33,7 @@ os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})
 rights = struct.pack("=6I", *[1 << read_search] * 3, 0, 0, 0)
 assert libc.capset(struct.pack("=Ii", 0x20080522, 0), rights) == 0
 assert libc.prctl(47, 2, read_search, 0, 0) == 0
-sys.exit(main(["inspect"]))
+sys.exit(main(["inspect", *sys.argv[1:]]))
 """
 
 
@@ -85,6 +86,39 @@ def test_who_may_not_see_a_job_is_told_the_command_that_does():
     beside = shutil.which("unhang")
     path = "$(command -v unhang)" if beside else f"{Path(sys.executable).parent}/unhang"
     assert f"needs root; next: sudo {path} inspect" in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="it starts processes of other users")
+def test_a_bundle_of_the_owner_says_what_root_adds_and_one_of_root_has_it(tmp_path, capsys):
+    if Path("/proc/sys/kernel/dmesg_restrict").read_text().strip() == "0":
+        pytest.skip("every user reads this machine's kernel log")
+    tmp_path.chmod(0o777)
+    logged = tmp_path / "gpu01-dmesg.txt"
+    logged.write_text(
+        f"[{float(Path('/proc/uptime').read_text().split()[0]) + 60:.6f}] NVRM: Xid"
+        " (PCI:0000:3b:00): 79, pid=508, GPU has fallen off the bus.\n"
+    )
+    of_owner, of_root = tmp_path / "owner.tar.gz", tmp_path / "root.tar.gz"
+    starts = {
+        of_owner: ["-c", AS_NOBODY],
+        of_root: ["-m", "unhang", "inspect", f"--kernel-log={logged}"],
+    }
+    with program(NOBODY, READY, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0") as rank:
+        said = {
+            bundle: subprocess.run(
+                [sys.executable, *start, f"--pid={rank.pid}", f"--out={bundle}"],
+                capture_output=True, text=True, timeout=120,
+            ).stderr
+            for bundle, start in starts.items()
+        }  # fmt: skip
+    command = re.search(r"lacks kernel_log: .* then (unhang diagnose \S+) ", said[of_owner])
+    assert command and command[1] == f"unhang diagnose {of_owner}"
+    assert "kernel_log" not in said[of_root]
+    for given in ([of_owner, logged], [of_root]):
+        assert main(["diagnose", *map(str, given)]) == 1
+        assert "GPU has fallen off the bus" in capsys.readouterr().out
+    assert main(["diagnose", str(of_owner)]) != 1
 
 
 def test_root_runs_the_py_spy_of_the_environment_that_it_runs_and_no_other(tmp_path, monkeypatch):

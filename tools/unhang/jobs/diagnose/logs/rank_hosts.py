@@ -38,16 +38,18 @@ def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
 
 
 def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
-    """gpu12 of gpu12-dmesg.txt, if it is one of the hosts that other lines name, or the file says
-    itself where it was written; else the one host of its prompts."""
+    """gpu12 of gpu12-dmesg.txt or gpu12/job.log, if it is one of the hosts that other lines name,
+    or the file says itself where it was written; else the one host of its prompts."""
     if len(prompts := {*_PROMPT.findall(text)}) == 1:
         return prompts.pop().decode()
-    name = _KIND_OF_LOG.sub("", PurePath(file).stem).strip("._-")
-    if not _NUMBERED.fullmatch(name) or _RANK.search(name):
-        return None
-    says = rb"(?:\bon |\bhost(?:name)?[ =:]{1,3})" + re.escape(name).encode() + rb"\b"
-    is_known = name in {host.partition(".")[0] for host in hosts}
-    return name if is_known or re.search(says, text) else None
+    known, path = {host.partition(".")[0] for host in hosts}, PurePath(file)
+    for word in (path.stem, path.parent.name):
+        name = _KIND_OF_LOG.sub("", word).strip("._-")
+        if _NUMBERED.fullmatch(name) and not _RANK.search(name):
+            says = rb"(?:\bon |\bhost(?:name)?[ =:]{1,3})" + re.escape(name).encode() + rb"\b"
+            if name in known or re.search(says, text):
+                return name
+    return None
 
 
 def hosts_in_words(words: Mapping[int, RankLine]) -> dict[int, str]:
