@@ -42,8 +42,8 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     read = (
-        "shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf,"
-        " Python; folders too; -: standard input"
+        "shell scripts, Slurm batch files, Dockerfiles, YAML of Kubernetes and others, jobs of"
+        " Nomad, systemd units, nccl.conf, Python; folders too; -: standard input"
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help=read)
     parser.add_argument(

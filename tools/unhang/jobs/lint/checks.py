@@ -43,7 +43,7 @@ class Context:
 def check_settings(settings: Sequence[Setting], context: Context) -> list[Finding]:
     """Every finding of a file's settings."""
     of_each = (one for setting in settings for one in check_setting(setting, context))
-    return [*of_each, *_contradictions(settings), *_product(settings)]
+    return [*of_each, *_contradictions(settings)]
 
 
 def check_setting(setting: Setting, context: Context) -> Findings:
@@ -238,13 +238,3 @@ def _has(setting: Setting, value: str | None) -> bool:
     own = (setting.value or "").upper()
     names = [token.upper() for token in names_in(own)] if own else []
     return bool(own) if value is None else value.upper() in (own, *names)
-
-
-def _product(settings: Sequence[Setting]) -> Findings:
-    """Checks that threads times sockets is at most 64."""
-    final = {setting.name: setting for setting in settings if setting.value}
-    both = [final.get(name) for name in ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")]
-    threads, sockets = (whole_number(one.value or "") if one else None for one in both)
-    if threads and sockets and threads * sockets > 64:
-        later = max(filter(None, both), key=lambda setting: setting.line)
-        yield _said("product", later, product=threads * sockets)
