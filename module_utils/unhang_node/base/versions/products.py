@@ -56,12 +56,12 @@ def compare_vbios(left: str, right: str) -> Comparison:
 
 def compare_nccl(left: str, right: str) -> Comparison:
     """2.21.5, 2.21.5+cuda12.4, 2.21.5-1 or NCCL's own number."""
-    return padded(_nccl_fields(left), _nccl_fields(right))
+    return padded(nccl_fields(left), nccl_fields(right))
 
 
-def _nccl_fields(text: str) -> tuple[int, ...]:
-    """NCCL's own number is 22105 for 2.21.5, and was 2804 for 2.8.4 before 2.9 (nccl.h's
-    NCCL_VERSION)."""
+def nccl_fields(text: str) -> tuple[int, ...]:
+    """The numbers of a release. NCCL's own number is 22105 for 2.21.5, and was 2804 for 2.8.4
+    before 2.9 (nccl.h's NCCL_VERSION). Raises NotAVersion."""
     found = re.fullmatch(NCCL, text)
     if not found:
         raise NotAVersion(f"{text[:60]!r} is not a nccl version")

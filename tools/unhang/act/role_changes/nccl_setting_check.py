@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.core.catalogue.own_tables import table
-from unhang.core.catalogue.setting_values import reads, value_fault
+from unhang.core.catalogue.setting_values import value_fault
 from unhang.core.schemas.shapes import nearest
+from unhang_node.base.versions.compare import compare_versions, holds
 
 FIELD_BYTES = 1023  # NCCL truncates names and values in its file to this length
 
@@ -74,7 +75,17 @@ def _torch_faults(known: Known, name: str, value: str) -> Iterator[str]:
 def is_read(row: Mapping[str, Any], versions: Iterable[str], order: str) -> bool:
     """Whether one of the releases reads the variable of this row. order: as compare_versions has
     it."""
-    return any(reads(row, version, order) is None for version in versions)
+    return any(_readers(row, version, order) is None for version in versions)
+
+
+def _readers(row: Mapping[str, Any], release: str, order: str) -> str | None:
+    """None if the release reads the variable of this row; else "newer" or "older", the releases
+    that do."""
+    if "since" in row and holds(compare_versions(release, str(row["since"]), order), "<") is True:
+        return "newer"
+    if "last" in row and holds(compare_versions(release, str(row["last"]), order), ">") is True:
+        return "older"
+    return None
 
 
 def _nccl_faults(
@@ -93,7 +104,7 @@ def _nccl_faults(
     versions = list(versions)
     yield from _value_faults(row, name, value, versions)
     for version in versions:
-        wanted = reads(row, version, "nccl")
+        wanted = _readers(row, version, "nccl")
         if wanted == "newer":
             yield f"{name} is read from NCCL {row['since']} on, and this node has {version}"
         if wanted == "older":

@@ -8,7 +8,8 @@ level itself.
 
 from __future__ import annotations
 
-from unhang_node.base.versions.compare import compare_versions, holds
+from unhang_node.base.versions.comparison import NotAVersion
+from unhang_node.base.versions.products import nccl_fields
 
 LEVELS = ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL")
 SOURCE = "https://github.com/NVIDIA/nccl/blob/master/src/graph/paths.cc"
@@ -34,7 +35,7 @@ def level_fault(value: str, nccl: str | None) -> tuple[str, str] | None:
     names = [
         word
         for word, since in _SINCE.items()
-        if not (nccl and since and holds(compare_versions(nccl, since, "nccl"), "<") is True)
+        if not (nccl and since and is_older_nccl(nccl, since))
     ]
     allowed = f"{', '.join(names)}, or a number of the old style from 0 (LOC) to 5 (SYS)"
     if value in names:
@@ -50,3 +51,11 @@ def level_fault(value: str, nccl: str | None) -> tuple[str, str] | None:
             value.upper(),
         )
     return f"{value!r} is passed over in silence, NCCL chooses by itself", allowed
+
+
+def is_older_nccl(left: str, right: str) -> bool:
+    """Whether a release of NCCL is older than another; False if one of them is none."""
+    try:
+        return nccl_fields(left) < nccl_fields(right)
+    except NotAVersion:
+        return False

@@ -3,12 +3,12 @@ lint, policies and profiles all use this."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.catalogue.levels import LEVELS, SOURCE, level_fault
-from unhang_node.base.versions.compare import compare_versions, holds
+from unhang.core.catalogue.levels import LEVELS, SOURCE, is_older_nccl, level_fault
 
 _ALGOS = {"RING", "TREE", "COLLNETCHAIN", "COLLNETDIRECT", "NVLS", "NVLSTREE", "PAT"}
 _OLD_ALGOS = {"COLLNET"}  # an alias that releases before 2.24 accept
@@ -48,11 +48,7 @@ def value_fault(
     if "least" in row or "most" in row:
         return _range_fault(row, value)
     if name in _NAMED:
-        old = (
-            _OLD_ALGOS
-            if release and holds(compare_versions(release, "2.24", "nccl"), "<") is True
-            else set()
-        )
+        old = _OLD_ALGOS if release and is_older_nccl(release, "2.24") else set()
         bad = [token for token in names_in(value) if token.upper() not in _NAMED[name] | old]
         return (
             ValueFault(
@@ -64,16 +60,6 @@ def value_fault(
         )
     if str(row.get("default", "")) in ("0", "1") and value.upper() in _NO_NUMBERS:
         return ValueFault(f"{value!r} is read as a number, which it is not", "0 or 1")
-    return None
-
-
-def reads(row: Mapping[str, Any], release: str, order: str) -> str | None:
-    """None if the release reads the variable of this row; else "newer" or "older", the releases
-    that do. order: of compare_versions."""
-    if "since" in row and holds(compare_versions(release, str(row["since"]), order), "<") is True:
-        return "newer"
-    if "last" in row and holds(compare_versions(release, str(row["last"]), order), ">") is True:
-        return "older"
     return None
 
 
@@ -107,10 +93,5 @@ def whole_number(value: str) -> int | None:
 def names_in(value: str) -> list[str]:
     """The names in a value: Ring and Tree in "^Ring,Tree" and in
     "allreduce:Ring;broadcast:Tree"."""
-    parts = [part.rpartition(":")[2] for part in value.split(";")]
-    return [
-        token.strip().lstrip("^")
-        for part in parts
-        for token in part.split(",")
-        if token.strip().lstrip("^")
-    ]
+    words = re.split("[;,]", re.sub("[^;]*:", "", value))
+    return [found for one in words if (found := one.strip().lstrip("^"))]

@@ -7,8 +7,6 @@ import argparse
 import json
 import sys
 
-from packaging.version import InvalidVersion
-
 from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
@@ -30,7 +28,7 @@ from unhang.jobs.lint.linting import (
 )
 from unhang.jobs.lint.sarif import render_sarif
 from unhang.jobs.lint.settings import KINDS
-from unhang_node.base.versions.compare import check_version
+from unhang_node.base.versions.products import nccl_fields
 
 CLOUDS = {"aws": "amazon", "gcp": "google", "gke": "google", "azure": "hyperv"}
 COLUMNS = ("severity", "rule", "file", "line", "found", "why", "instead", "source")
@@ -44,8 +42,8 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     read = (
-        "shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf,"
-        " Python; folders too; -: standard input"
+        "shell scripts, Slurm batch files, Dockerfiles, YAML of Kubernetes and others, jobs of"
+        " Nomad, systemd units, nccl.conf, Python; folders too; -: standard input"
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help=read)
     parser.add_argument(
@@ -79,14 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings at or above --fail-on, 2 too much to read all of it. Raises
     UserError for a file that cannot be read."""
-    if arguments.nccl and check_version(arguments.nccl, "nccl"):
-        raise UserError(f"--nccl takes a version such as 2.21.5, not {arguments.nccl!r}")
-    try:
-        torch_release(arguments.torch or "0")
-    except InvalidVersion:
-        raise UserError(
-            f"--torch takes a version such as 2.21.5, not {arguments.torch!r}"
-        ) from None
+    for option, given, read in (
+        ("--nccl", arguments.nccl, nccl_fields),
+        ("--torch", arguments.torch, torch_release),
+    ):
+        try:
+            read(given or "0")
+        except ValueError:
+            raise UserError(f"{option} takes a version such as 2.21.5, not {given!r}") from None
     check_rules(arguments.rule, rules())
     context = Context(arguments.nccl, arguments.torch, arguments.platform)
     document = lint(arguments.files, context, arguments.kind)

@@ -11,13 +11,12 @@ from typing import Any
 
 from packaging.version import Version
 
+from unhang.core.catalogue.levels import is_older_nccl
 from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.setting_values import names_in, value_fault, whole_number
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, row_of, said, source_of
 from unhang.jobs.lint.settings import Setting, meant_name
-from unhang_node.base.versions.compare import compare_versions, holds
-from unhang_node.base.versions.comparison import Comparison
 
 PLATFORMS = ("amazon", "google", "hyperv")
 # a variable that is older than this release needs no remark if NCCL's version is unknown
@@ -44,7 +43,7 @@ class Context:
 def check_settings(settings: Sequence[Setting], context: Context) -> list[Finding]:
     """Every finding of a file's settings."""
     of_each = (one for setting in settings for one in check_setting(setting, context))
-    return [*of_each, *_contradictions(settings), *_product(settings)]
+    return [*of_each, *_contradictions(settings)]
 
 
 def check_setting(setting: Setting, context: Context) -> Findings:
@@ -106,7 +105,7 @@ def _renamed(setting: Setting, context: Context) -> Findings:
     now = old.get("now") or row.get("now")
     since, does = str(old.get("since") or row.get("renamed") or ""), old.get("does", "")
     source = source_of("renamed_settings" if old else "torch_variables", old or row)
-    if now and context.torch and since and _is(context.torch, "<", since, "torch"):
+    if now and context.torch and since and _is_older(context.torch, since, "torch"):
         if old:
             yield _said("torch_name", setting, source, does=does)
     elif now:
@@ -139,23 +138,21 @@ def _versions(setting: Setting, row: Mapping[str, Any], of: str, context: Contex
     since, last, instead = row.get("since"), row.get("last"), row.get("instead") or row.get("now")
     values = {"what": what, "have": have, "since": since, "last": last, "instead": instead}
     source = source_of(of, row)
-    if have and since and _is(have, "<", str(since), order):
+    if have and since and _is_older(have, str(since), order):
         yield _said("too_old", setting, source, **values)
-    elif not have and since and not of_torch and _is(str(since), ">=", NEW_ENOUGH, order):
+    elif not have and since and not of_torch and not _is_older(str(since), NEW_ENOUGH, order):
         yield _said("since", setting, source, **values)
-    if last and (have is None or _is(have, ">", str(last), order)):
+    if last and (have is None or _is_older(str(last), have, order)):
         key = "removed" if have or instead else "removed_once"
         yield _said(key, setting, source, **{**values, "instead": instead or "remove it"})
     elif instead and not of_torch:
         yield _said("deprecated", setting, source, **values)
 
 
-def _is(left: str, operator: str, right: str, order: str) -> bool:
+def _is_older(left: str, right: str, order: str) -> bool:
     if order == "torch":
-        ours, theirs = torch_release(left), torch_release(right)
-        sign = (ours > theirs) - (ours < theirs)
-        return holds(Comparison(sign, sign == 0), operator) is True
-    return holds(compare_versions(left, right, order), operator) is True
+        return torch_release(left) < torch_release(right)
+    return is_older_nccl(left, right)
 
 
 def torch_release(version: str) -> Version:
@@ -241,13 +238,3 @@ def _has(setting: Setting, value: str | None) -> bool:
     own = (setting.value or "").upper()
     names = [token.upper() for token in names_in(own)] if own else []
     return bool(own) if value is None else value.upper() in (own, *names)
-
-
-def _product(settings: Sequence[Setting]) -> Findings:
-    """Checks that threads times sockets is at most 64."""
-    final = {setting.name: setting for setting in settings if setting.value}
-    both = [final.get(name) for name in ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")]
-    threads, sockets = (whole_number(one.value or "") if one else None for one in both)
-    if threads and sockets and threads * sockets > 64:
-        later = max(filter(None, both), key=lambda setting: setting.line)
-        yield _said("product", later, product=threads * sockets)

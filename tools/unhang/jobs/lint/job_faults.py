@@ -10,22 +10,27 @@ from collections.abc import Sequence
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.knowledge import Findings, row_of
 from unhang.jobs.lint.launch_faults import (
+    Relation,
     check_launches,
     fault,
     is_loopback,
     meeting_points,
-    of_memory,
+    unfit,
 )
-from unhang.jobs.lint.placed import Text, number, placed
-from unhang.jobs.lint.yaml_launches import DEFAULT_SHARED, IMAGE, Job, Role
+from unhang.jobs.lint.placed import Text, placed
+from unhang.jobs.lint.yaml_launches import IMAGE, Job, Role
 from unhang.jobs.lint.yaml_nodes import Map, inside, items, parts_of
 
 _OF_FABRIC = re.compile(r"(?:NCCL|FI|UCX)_[A-Z0-9_]{1,80}")
 _OF_LOGS = re.compile(r"_(?:LOG|DEBUG|DUMP|STATS|TRACE|HOSTID|TOPO_FILE|CONF_FILE)")
 _OF_DEVICES = re.compile(r"_(?:NET_DEVICES|IFACE|IFNAME|HCA|DOMAIN)(?:_|$)")
 _IN_ONE = re.compile(r"\d{1,3}(?:,\s?\d{1,3}){1,15}")
-# one pod may be one of several documents of a job, and several pods on one node each as many jobs
-_PLAIN = ("Job", "JobSet", "StatefulSet")
+_OF_CONTAINERS = (
+    Relation("pod_shm", "little", "<", "shared", "gpus"),
+    Relation("shared_above_memory", "shared", "<=", "place.memory", "shared", "crowd"),
+    Relation("little_memory", "least", "<=", "place.memory", "place.memory"),
+    Relation("announced", "announced", "<=", "gpus", "announced"),
+)
 
 
 def check_jobs(jobs: Sequence[Job]) -> Findings:
@@ -37,14 +42,17 @@ def check_jobs(jobs: Sequence[Job]) -> Findings:
         for group in [job.launches] if is_one else [role.launches for role in job.roles]:
             yield from check_launches(group, reached=reached)
         for role in job.roles:
-            yield from _of_container(job, role)
+            yield from unfit(role, _OF_CONTAINERS)
+            if role.devices and role.gpus is not None and not role.may_lock:
+                yield fault("pod_ipc_lock", role.gpus)
         yield from _refused(job)
-        yield from _announced(job)
         if job.kind in table("launch_places"):
             yield from _pods(job)
             yield from _unlike_pods(job)
+            yield from meeting_points([one for one in job.launches if one.program])
         yield from _ranks(job)
-    yield from meeting_points([one for job in jobs for one in job.launches])
+    launches = [one for job in jobs for one in job.launches]
+    yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
 
 
 def _refused(job: Job) -> Findings:
@@ -60,31 +68,6 @@ def _refused(job: Job) -> Findings:
                 )
 
 
-def _of_container(job: Job, role: Role) -> Findings:
-    """Shared memory, memory and the right to lock it, of a container with GPUs."""
-    gpus, memory, shared = role.gpus, role.memory, role.shared
-    if gpus is None:
-        return
-    ranks = max([gpus, *(each.processes for each in role.launches if each.processes)])
-    if ranks > 1 and shared and shared <= DEFAULT_SHARED:
-        yield fault("service_shm" if job.kind == "compose" else "pod_shm", gpus)
-    if role.devices and not role.may_lock:
-        yield fault("pod_ipc_lock", gpus)
-    if memory and shared and shared > memory:
-        yield fault("shared_above_memory", shared, memory=memory)
-    else:
-        yield from of_memory(memory, ranks)
-
-
-def _announced(job: Job) -> Findings:
-    """GPUs that a group of Ray announces, beside those of its containers."""
-    for group in parts_of(Map, job.fields):
-        given = number(inside(group, "rayStartParams", "num-gpus"))
-        for role in job.roles if given and "template" in group else ():
-            if role.gpus and role.text in group.text and given and given > role.gpus:
-                yield fault("announced", given, has=role.gpus)
-
-
 def _pods(job: Job) -> Findings:
     """Launchers that wait for another number of nodes than the job has pods."""
     if any(role.pods is None for role in job.roles):
@@ -92,13 +75,13 @@ def _pods(job: Job) -> Findings:
     everything = sum(role.pods or 0 for role in job.roles)
     waiting = [role for role in job.roles if any(one.waits for one in role.launches)]
     launched = sum(role.pods or 0 for role in waiting)
-    counts = {*parts_of(Text, job.fields)}
+    counts, own = {*parts_of(Text, job.fields)}, row_of("launch_places", job.kind)
     for launch in (one for one in job.launches if one.launcher and one.waits):
         waits = launch.waits or 0
-        if job.kind == "JobSet" and str(waits) in counts:
-            continue  # each of its jobs is one of its own
+        if own.get("jobs") and str(waits) in counts:
+            continue
         if waits not in (everything, launched) and (
-            job.kind not in _PLAIN or min(everything, waits) > 1
+            not own.get("own") or min(everything, waits) > 1
         ):
             yield fault("pods_and_nodes", launch, launched=placed(launched, 0))
 
@@ -123,7 +106,7 @@ def _unlike_pods(job: Job) -> Findings:
     for first, other in ((pods[0], one) for one in pods[1:]):
         for name in sorted({*first.environment, *other.environment}):
             if (_OF_FABRIC.fullmatch(name) and not _OF_LOGS.search(name)) or (
-                name == IMAGE and job.kind != "JobSet"
+                name == IMAGE and not row_of("launch_places", job.kind).get("parts")
             ):
                 yield from _unlike(name, first, other)
 

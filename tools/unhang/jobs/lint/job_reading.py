@@ -15,7 +15,7 @@ from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.lines import limits_in
 from unhang.jobs.lint.linting import lint_text, read_script
 from unhang.jobs.lint.python_devices import line_of_local_device
-from unhang.jobs.lint.python_names import last_name, parse_python, read_names
+from unhang.jobs.lint.python_names import parse_python, read_names
 from unhang.jobs.lint.settings import find_settings
 
 MOST_TRAITS = 64
@@ -91,11 +91,8 @@ def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
         if at := line_of_local_device(nodes, read_names(nodes)):
             shown = leading_words(text.splitlines()[at - 1].strip(), 300)
             yield Trait("local device", "local rank", at, shown)
-        yield from _of_trainers(nodes)
     if kind == "slurm":
         yield from _of_batch(text)
-    if kind == "shell":
-        yield from _meeting_points(text)
     count = 0
     for line, raw in enumerate(lines, 1):
         shown = raw[:2000]
@@ -106,47 +103,11 @@ def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
             yield one
 
 
-def _of_trainers(nodes: Iterable[ast.AST]) -> Iterator[Trait]:
-    """Lightning's Trainer of several nodes, with the number of its GPUs on each."""
-    for call in (
-        one for one in nodes if isinstance(one, ast.Call) and last_name(one.func) == "Trainer"
-    ):
-        given = {
-            one.arg: one.value.value
-            for one in call.keywords
-            if isinstance(one.value, ast.Constant) and isinstance(one.value.value, int)
-        }
-        devices = given.get("devices") or given.get("gpus")
-        if devices and given.get("num_nodes", 1) > 1:
-            yield Trait(
-                "devices of a trainer",
-                str(devices),
-                call.lineno,
-                leading_words(ast.unparse(call), 300),
-            )
-
-
 def _of_batch(text: str) -> Iterator[Trait]:
-    """What a batch script asks Slurm for: nodes if it is several, and whether its tasks are
-    counted. "0" tasks: it says nothing of them."""
-    batch = read_batch(text)
-    nodes, tasks = batch.place.nodes, batch.place.tasks
+    """The nodes for which a batch script asks Slurm, if it is several."""
+    nodes = read_batch(text).place.nodes
     if nodes and nodes > 1:
-        shown = f"#SBATCH --nodes={nodes}"
-        yield Trait("nodes", str(nodes), nodes.line, shown)
-        by = next((batch.options[one] for one in ("ntasks_per_node", "ntasks")
-                   if one in batch.options), nodes)  # fmt: skip
-        yield Trait("tasks", str(tasks or 0), by.line, shown)
-
-
-def _meeting_points(text: str) -> Iterator[Trait]:
-    """Launch lines with the rank of a node and the address at which the nodes meet. value: both,
-    with a blank between."""
-    for launch in read_batch(text).launches:
-        if launch.rank is not None and launch.meets:
-            command = launch.command
-            shown = leading_words(command.shown, 300)
-            yield Trait("meeting point", f"{launch.rank} {launch.meets}", command.line, shown)
+        yield Trait("nodes", str(nodes), nodes.line, f"#SBATCH --nodes={nodes}")
 
 
 def _of_line(line: str, number: int) -> Iterator[Trait]:

@@ -13,12 +13,18 @@ from typing import Any, NamedTuple
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, number, placed
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell, variable
+from unhang.jobs.lint.yaml_nodes import Map, parts_of, values_of
 
 DEEPEST = 4  # shells in shells
 Options = Mapping[str, Text]
 _HOST = re.compile(r"\s*([\w.-]{1,255})(?::(\d{1,4})\b|[^\n]*?\b(?:max_)?slots\s*=\s*(\d{1,4}))?")
 PER_NODE = re.compile(r"ppr:(\d{1,3}):node")
 _VISIBLE = re.compile(r"[\w.:-]{1,60}(?:,[\w.:-]{1,60}){0,63}")
+# GPUs: DGX-2 and Google's a2-megagpu-16g have 16, the most in one machine
+MOST_OF_A_MACHINE = 16
+# bytes: importing torch and making a CUDA context take 1.5 to 2 GiB of a process's memory, and
+# NCCL's and the script's own buffers are on top; below this even an idle rank is in danger
+LEAST_OF_A_RANK = 3 << 30
 _SHELLS = ("bash", "sh", "zsh")
 NOTHING = Command(0, "", [], {}, {})
 # what differs in each task
@@ -70,8 +76,19 @@ class Step(NamedTuple):
         return next((self.options[one] for one in names if one in self.options), None)
 
 
+class Crowd:
+    """Ranks that share the memory of a node or container."""
+
+    crowd: int
+
+    @property
+    def least(self) -> Count:
+        """The bytes that several ranks take at least."""
+        return placed(LEAST_OF_A_RANK * self.crowd, 0) if self.crowd > 1 else None
+
+
 @dataclass(frozen=True)
-class Launch:
+class Launch(Crowd):
     """A command that starts ranks or servers.
 
     options  of all its steps, the innermost first
@@ -108,6 +125,7 @@ class Launch:
     slots: Count = None
     by: Command = NOTHING
     inside: str = ""
+    once = ONE
 
     def step(self, *kinds: str) -> Step | None:
         """The last step of one of these kinds."""
@@ -118,23 +136,57 @@ class Launch:
         return variable(self.command.held, name)
 
     @property
+    def starter(self) -> Step:
+        """The program that starts the ranks of a node; an empty step if there is none."""
+        return self.step("launcher") or Step({"program": ""}, {})
+
+    @property
     def launcher(self) -> str:
-        """The program that starts the ranks of a node; "" if there is none."""
-        step = self.step("launcher")
-        return step.row["program"] if step else ""
+        """Its name."""
+        return str(self.starter.row["program"])
+
+    @property
+    def served(self) -> bool:
+        """Whether it is a server, which divides a model among its own processes."""
+        return self.step("server") is not None
 
     @property
     def node(self) -> Count:
         """The number of its node, or of its rank if nothing starts several."""
-        if self.launcher or self.step("server"):
+        if self.launcher or self.served:
             return self.rank
         return number(self.variable("RANK")) if self.variable("MASTER_ADDR") else None
 
     @property
+    def own_rank(self) -> Count:
+        """The number that its launcher is given for the node."""
+        return number(self.starter.given("rank"))
+
+    @property
     def meeting(self) -> str:
         """The address and port at which it meets others, as far as they are known."""
-        port = self.options.get("master_port") or self.variable("MASTER_PORT") or ""
-        return f"{self.meets or self.variable('MASTER_ADDR') or ''}:{port}".strip(":")
+        return ":".join(self.point).strip(":")
+
+    @property
+    def point(self) -> tuple[str, str]:
+        """The same apart; the port is the default of Ray's head if it says none."""
+        given = self.meets or self.variable("MASTER_ADDR") or ""
+        host, _sign, port = given.rpartition(":")
+        ray = self.step("ray")
+        head = ray.row["port_of_head"] if ray and "head" in ray.options else ""
+        return (host, port) if port.isdecimal() else (given, self.port or head)
+
+    @property
+    def program(self) -> str:
+        """What meets there."""
+        step = self.step("launcher", "server", "ray")
+        return step.row["program"] if step else ""
+
+    @property
+    def port(self) -> Text | None:
+        """The port at which it meets others, if it is by itself."""
+        named = (step.given("port") for step in self.steps[::-1])
+        return next(filter(None, named), None) or self.variable("MASTER_PORT")
 
     @property
     def by_srun(self) -> bool:
@@ -152,6 +204,138 @@ class Launch:
     def of_all(self) -> bool:
         """Whether it uses all nodes of the job, and is not one of several steps."""
         return self.place.on_each or self.nodes is self.place.nodes or not self.step("step")
+
+    @property
+    def of_pods(self) -> bool:
+        """Whether pods start it, whose number is compared with all of their job."""
+        return self.place.kind == "pods"
+
+    @property
+    def only_there(self) -> Count:
+        """The node on which it is started, if neither the script nor the launcher itself starts it
+        on others that it waits for."""
+        reaches = self.place.spreads or self.starter.given("reaches")
+        return None if reaches or self.waits == 1 else self.once
+
+    @property
+    def alone(self) -> bool:
+        """Whether it waits for no other node, and may be a job on each."""
+        return self.waits == 1 and ("reaches" in self.starter.row or self.place.kind != "slurm")
+
+    @property
+    def runs_python(self) -> bool:
+        """Whether its words name a script of Python."""
+        return any("python" in one or one.endswith(".py") for one in self.command.words)
+
+    @property
+    def counts_tasks(self) -> bool:
+        """Whether the scheduler starts a launcher of several processes once for each task."""
+        counted = self.options.keys() & {"n", "ntasks"}
+        return self.by_srun and not counted and (self.processes or self.all or 0) > 1
+
+    @property
+    def named(self) -> Count:
+        """The hosts that it names."""
+        return placed(len(self.hosts), self.hosts[0].name) if self.hosts else None
+
+    @property
+    def least_slots(self) -> Count:
+        """Processes that the smallest of its hosts takes."""
+        return min((one.slots for one in self.hosts if one.slots), default=None)
+
+    @property
+    def room(self) -> Count:
+        """Processes that its hosts take: as it is told for each, or by their slots."""
+        step = self.step("step")
+        mapped = step and PER_NODE.search(step.options.get("map_by", ""))
+        return (times(self.tasks, self.nodes) if mapped else None) or self.slots or self.place.slots
+
+    @property
+    def oversubscribes(self) -> bool:
+        """Whether it is told to start more processes than its hosts take."""
+        return "oversubscribe" in self.command.shown.lower()
+
+    @property
+    def by_mpi(self) -> bool:
+        """Whether Open MPI starts it; another mpirun has rows of its own."""
+        step = self.step("step")
+        return step is not None and "keeps" in step.row
+
+    @property
+    def crowd(self) -> int:  # type: ignore[override]
+        """Ranks on a node, one at least."""
+        return (self.processes or 1) * (self.tasks or 1)
+
+    @property
+    def count(self) -> Count:
+        """Processes of a node that take GPUs there; None where one is meant to have them all, and
+        for a server that may use other nodes."""
+        elsewhere = self.several or self.options.keys() & {"nnodes", "distributed_executor_backend"}
+        if self.each:
+            share = self.each > 1 and (self.tasks or 0) > 1
+            return times(self.processes, self.tasks) if share else None
+        return self.processes if self.launcher or (self.served and not elsewhere) else None
+
+    @property
+    def wanted(self) -> Count:
+        """GPUs that they need."""
+        return times(self.count, self.each or ONE)
+
+    @property
+    def most(self) -> Count:
+        """GPUs of the largest machine, where those of the node are not known."""
+        return placed(MOST_OF_A_MACHINE, 0) if self.each and self.gpus is None else None
+
+    @property
+    def gpus_at(self) -> Launch | Count:
+        """Where a finding about them is shown: the command, or the GPUs of its container."""
+        return self if self.place.kind in ("slurm", "shell", "other", "task") else self.gpus
+
+    @property
+    def size(self) -> Count:
+        """Ranks of one copy of the model, by its parallel sizes."""
+        made = prod(self.axes.values())
+        return placed(made, next(iter(self.axes.values()))) if made > 1 else None
+
+    @property
+    def split(self) -> str:
+        """These sizes."""
+        return " x ".join(f"{name} {one}" for name, one in self.axes.items())
+
+    @property
+    def on_ray(self) -> bool:
+        """Whether Ray places it."""
+        return self.place.kind == "ray"
+
+    @property
+    def spans(self) -> bool:
+        """Whether one copy is divided among all nodes."""
+        return self.on_ray or (self.served and (self.several or (self.place.nodes or ONE) > 1))
+
+    @property
+    def per_node(self) -> Count:
+        """Ranks of a node as they are written."""
+        return self.processes if self.launcher else self.tasks
+
+    @property
+    def ranks(self) -> Count:
+        """All ranks, where nodes and ranks of each are written."""
+        nodes = self.waits or (None if "nnodes" in self.options else self.nodes)
+        started = not (self.served or self.on_ray) and (self.launcher or self.step("step"))
+        is_written = nodes and self.per_node and nodes.how == self.per_node.how == "written"
+        return self.all or times(nodes, self.per_node) if started and is_written else None
+
+    @property
+    def world(self) -> Count:
+        """The number of ranks that its programs are told."""
+        exported = {**self.by.exported, **self.command.exported}
+        alone = self.runs_python and not self.step("launcher", "ray")
+        return number(self.variable("WORLD_SIZE")) if alone and "WORLD_SIZE" in exported else None
+
+    @property
+    def devices(self) -> Count:
+        """Devices of which Lightning expects a task each."""
+        return number(self.options.get("trainer.devices")) if self.by_srun else None
 
 
 def divided(whole: Count, by: Count) -> Count:
@@ -202,7 +386,10 @@ def steps_of(words: Sequence[Text]) -> list[Step]:
         (row, words[at + bool(row["program"]) : end])
         for (at, row), end in zip(starts, ends, strict=True)
     ]
-    return [Step(row, options_of(own, row.get("flags") or ()), own) for row, own in parts]
+    steps = [Step(row, options_of(own, row.get("flags") or ()), own) for row, own in parts]
+    return [
+        one._replace(row=rows["mpiexec.hydra"]) if one.given("of_mpich") else one for one in steps
+    ]
 
 
 def hosts_in(text: Text, sign: str) -> list[Host]:
@@ -263,6 +450,7 @@ def _script_in(words: Sequence[Text], steps: Sequence[Step]) -> Text | None:
 
 def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
     """A command as a launch, by its steps from the outermost in."""
+    steps = [_configured(one, place) for one in steps]
     options = {name: one for step in steps for name, one in step.options.items()}
     parts: dict[str, Any] = {"nodes": place.nodes if place.on_each else ONE, "tasks": ONE}
     parts["gpus"] = place.gpus
@@ -270,6 +458,7 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
         kind = step.row["kind"]
         asked = {name: number(step.given(name)) for name in ("nodes", "whole", "each", "rank")}
         parts["each"] = number(step.given("gpus")) or parts.get("each")
+        parts["meets"] = step.given("meets") or parts.get("meets")
         if kind == "step":
             parts["nodes"], parts["tasks"] = _spread(step, place)
             parts["all"] = asked["whole"]
@@ -281,7 +470,6 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
             parts |= {"rank": asked["rank"], "waits": asked["nodes"], "all": asked["whole"]}
             waits = asked["nodes"] or (None if step.given("nodes") else ONE)
             parts["processes"] = asked["each"] or divided(asked["whole"], waits)
-            parts["meets"] = step.given("meets")
         elif kind == "script":
             parts.setdefault("processes", ONE)
     sizes = ((row["axis"], number(options.get(one))) for one, row in table("parallel_axes").items())
@@ -292,12 +480,34 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
     slots = [one.slots for one in hosts if one.slots]
     if slots and len(slots) == len(hosts):
         parts["slots"] = placed(sum(slots), hosts[0].name)
-    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-        shown = variable(command.held, name)
-        if shown and _VISIBLE.fullmatch(shown) and shown not in ("all", "none", "void"):
+    names = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+    seen = [step.given("sees") for step in steps]
+    seen += [variable(command.held, one) for one in names]
+    for shown in filter(None, seen):
+        if _VISIBLE.fullmatch(shown) and shown not in ("all", "none", "void"):
             parts["gpus"] = placed(len(shown.split(",")), shown)
             break
     return Launch(command, steps, place, options, axes=axes, hosts=hosts, **parts)
+
+
+def _configured(step: Step, place: Place) -> Step:
+    """A step with the options of the file that it names, unless it has them itself."""
+    file = step.given("config")
+    if file is None:
+        return step
+    text, known = _file(file, place), dict[str, Text]()
+    for part in parts_of(Map, *values_of(str(text))):
+        for name, one in part.items():
+            if isinstance(one, Text):
+                line = file.line if text.how == "beside" else one.line + text.line - 1
+                known[name] = placed(one, line, one.shown)
+    return step._replace(options={**known, **step.options})
+
+
+def _file(name: Text, place: Place) -> Text:
+    """The text of a file that the script writes, or of one beside it; "" if there is none."""
+    beside: Text = placed(place.beside(name), name, how="beside")
+    return place.hostfiles.get(name) or beside
 
 
 def _hosts(step: Step, place: Place) -> list[Host]:
@@ -305,9 +515,7 @@ def _hosts(step: Step, place: Place) -> list[Host]:
     named, file = step.given("hosts"), step.given("hostfile")
     if named and not re.search(r"[$\[`]", named):
         return hosts_in(named, ",")
-    listed = place.hostfiles.get(file) if file else None
-    if file and listed is None:
-        listed = placed(place.beside(file), file, how="beside")
+    listed = _file(file, place) if file else None
     return hosts_in(listed, "\n") if listed else []
 
 

@@ -20,13 +20,14 @@ from unhang.core.together import NOT_READ, Together
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.batch import check_directives, read_batch
 from unhang.jobs.lint.checks import Context, check_settings
+from unhang.jobs.lint.hcl_nodes import documents_of, read_hcl
 from unhang.jobs.lint.job_faults import check_jobs
 from unhang.jobs.lint.knowledge import Findings, said
 from unhang.jobs.lint.launch_faults import check_launches
 from unhang.jobs.lint.lines import RCCL, check_fits, check_lines, versions_in
 from unhang.jobs.lint.python_names import read_python
 from unhang.jobs.lint.python_ranks import check_python
-from unhang.jobs.lint.settings import IGNORED, find_settings, kind_of
+from unhang.jobs.lint.settings import IGNORED, OF_CONTAINERS, find_settings, kind_of
 from unhang.jobs.lint.yaml_launches import jobs_of
 from unhang.jobs.lint.yaml_nodes import read_yaml
 
@@ -41,17 +42,15 @@ SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
 PIPED_WIDTH = 100  # as the tables of a run have it
 _SCRIPTS = re.compile(
-    r"\.(?:sh|bash|sbatch|slurm|ya?ml|service|conf|py|dockerfile|env|job|nomad|nomad\.hcl)$|^\.?[^.]*$|^(?:docker|container)file"
-)
-_HOST_NETWORK = re.compile(
-    r"hostNetwork[\"']?:\s{1,8}[\"']?[Tt]rue|network_mode[\"']?:\s{1,8}[\"']?host|k8s\.v1\.cni\.cncf\.io"
+    r"\.(?:sh|bash|sbatch|slurm|ya?ml|service|conf|py|dockerfile|env|job|nomad|hcl)$|^\.?[^.]*$|^(?:docker|container)file"
 )
 _TEMPLATE = re.compile(r"\{\{|\{%|<%")
 _LANGUAGES = {
     "python": ("Python", "https://docs.python.org/3/reference/"),
     "kubernetes": ("YAML", "https://yaml.org/spec/1.2.2/"),
+    "nomad": ("HCL", "https://developer.hashicorp.com/nomad/docs/job-specification/hcl2"),
 }
-_UNREAD = {".nomad", ".hcl"}
+_READERS: Mapping[str, Any] = {"python": read_python, "kubernetes": read_yaml, "nomad": read_hcl}
 _LOGS = {".log", ".out", ".err"}
 
 
@@ -137,9 +136,6 @@ def _lint_file(
     if text is None:
         return {**answer, "note": "is binary or larger than 8 MiB", "findings": []}
     answer["kind"] = kind or kind_of(str(path), text)
-    if path.suffix.lower() in _UNREAD and kind is None:
-        return {**answer, "kind": "skipped", "note": "is HCL, such as Nomad's, which is not read",
-                "findings": []}  # fmt: skip
 
     def beside(name: str) -> str:
         there = path.parent / PurePath(name).name
@@ -185,12 +181,13 @@ def _read(path: Path) -> bytes:
 def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     """The findings of one file's text. Text in, values out."""
     nccl, torch = versions_in(text)
+    jobs = jobs_of(documents_of(text, kind)) if kind in OF_CONTAINERS else []
     here = Context(
         context.nccl or nccl,
         context.torch or torch,
         context.platform,
         RCCL.search(text) is not None,
-        kind == "kubernetes" and not _HOST_NETWORK.search(text),
+        bool(jobs) and not any(role.host_network for job in jobs for role in job.roles),
         context.beside,
     )
     found = check_settings(find_settings(text, kind), here)
@@ -200,8 +197,7 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     elif kind in ("shell", "slurm"):
         batch = read_batch(text, context.beside)
         found += [*check_launches(batch.launches), *check_directives(batch, text)]
-    elif kind == "kubernetes":
-        found += check_jobs(jobs_of(text))
+    found += check_jobs(jobs)
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
     found = [
         replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND))
@@ -220,13 +216,13 @@ def check_parsed(text: str, kind: str) -> Findings:
     if kind not in _LANGUAGES:
         return
     language, source = _LANGUAGES[kind]
-    read = read_python(text) if kind == "python" else read_yaml(text)
+    read = _READERS[kind](text)
     values = {"language": language, "line": read.line}
     if not read.is_read:
         yield said("not_read", 1, "the whole file", values, source)
     elif read.line is not None:
         line = "".join(text.splitlines()[read.line - 1 :][:1])
-        is_template = _TEMPLATE.search(text if kind == "kubernetes" else line)
+        is_template = _TEMPLATE.search(line if kind == "python" else text)
         shown = line.strip() or "the end of the file"
         yield said("template" if is_template else "not_valid", read.line, shown, values, source)
 

@@ -26,10 +26,11 @@ class Text(Placed, str):
 
 
 class Number(Placed, int):
-    """A number with its place; in a format it counts what the format names: {nodes:node}."""
+    """A number with its place; in a format it counts what the format names: {nodes:node}, or
+    {count:process|processes}."""
 
     def __format__(self, what: str) -> str:
-        return counted(int(self), what) if what else str(int(self))
+        return counted(int(self), *what.split("|")) if what else str(int(self))
 
 
 def placed(value: Any, at: Any, shown: str = "", how: str = "written") -> Any:

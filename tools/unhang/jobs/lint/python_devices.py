@@ -199,7 +199,7 @@ def _is_global(index: AST, nodes: Nodes, names: Names) -> bool:
         if isinstance(index, Call) and last_name(index) == "int" and index.args
         else index
     )
-    is_read = variable_read(inner) in ("RANK", "SLURM_PROCID") or (
+    is_read = variable_read(inner) in listed("rank variables") or (
         isinstance(inner, Call) and last_name(inner) == "get_rank"
     )
     return is_read and rank_of(inner, names) == "rank"

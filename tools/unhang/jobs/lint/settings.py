@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
+from typing import Any
 
 from unhang.core.catalogue.own_tables import table
+from unhang.jobs.lint.hcl_nodes import documents_of
 from unhang.jobs.lint.placed import Text, placed
+from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import read_shell
-from unhang.jobs.lint.yaml_nodes import Map, parts_of, values_of
+from unhang.jobs.lint.yaml_nodes import Map, parts_of
 from unhang_node.facts.parse.nccl_conf import parse_nccl_conf
 from unhang_node.facts.parse.systemd_env import parse_unit
 
-KINDS = ("shell", "slurm", "docker", "kubernetes", "systemd", "nccl_conf", "python")
+KINDS = ("shell", "slurm", "docker", "kubernetes", "nomad", "systemd", "nccl_conf", "python")
+OF_CONTAINERS = ("kubernetes", "nomad")
 LONGEST_LINE = 20_000
 _NAMED = re.compile(r"CL_|GLOO_")
 _MISSPELT = re.compile(r"(?:NCC|NCL|NCLL|NCCCL|NNCL|NCLC|CNCL)_(?=[A-Z])")
@@ -24,10 +29,7 @@ _WANTED = re.compile(
 )
 _DEFAULTED = re.compile(r"\$\{\w{1,100}:?[-=](?P<value>[^}$]{0,200})\}")
 _YAML_KEY = re.compile(r"(?:TORCH_|ENABLE_)?NCCL_\w{2,100}|TORCH_FR_\w{2,80}")
-_PYTHON = re.compile(
-    r"""(?:os\.(?:environ(?:\[|\.setdefault\(|\.update\(\{)|putenv\()|\b\w{0,40}env\w{0,20}\[)\s{0,4}["'](?P<name>\w{2,100})["']\s{0,4}(?:\]\s{0,4}=(?!=)|,|:)\s{0,4}(?:str\()?["']?(?P<value>[^"'\n)}]{0,400})"""
-)
-_PYTHON_PAIR = re.compile(
+_PAIR = re.compile(
     r"""["'](?P<name>(?:TORCH_)?NCCL_[A-Z0-9_]{2,100})["']\s{0,4}:\s{0,4}(?:["'](?P<text>[^"'\s]{1,400})["']|(?P<number>\d{1,20})\b)"""
 )
 _PAIR = re.compile(r"(?P<name>\w{3,100})=(?P<value>[^\n]{0,400})")
@@ -82,10 +84,10 @@ def find_settings(text: str, kind: str) -> list[Setting]:
         return list(_conf(text))
     lines = [line[:LONGEST_LINE] for line in text.splitlines()]
     found: list[Setting] = []
-    if kind == "kubernetes":
-        found += _yaml(text)
+    if kind in OF_CONTAINERS:
+        found += _of_documents(documents_of(text, kind))
     elif kind == "python":
-        found += _python(lines)
+        found += _python(text)
     elif kind == "systemd":
         found += _unit(text)
     else:
@@ -171,9 +173,9 @@ def _plain(value: str) -> str | None:
     return None if "$" in bare or "`" in bare or "{{" in bare else bare
 
 
-def _yaml(text: str) -> Iterator[Setting]:
+def _of_documents(documents: list[Any]) -> Iterator[Setting]:
     """Maps of names, maps with the fields name and value, and lists of NAME=value, in any style."""
-    for part in parts_of(object, *values_of(text)):
+    for part in parts_of(object, *documents):
         if isinstance(part, Map):
             name = part.get("name")
             if isinstance(name, Text) and wanted(name) and part.keys() & {"value", "valueFrom"}:
@@ -193,13 +195,22 @@ def _of_yaml(value: object) -> str | None:
     return _plain(str(value)) if isinstance(value, Text) and value.how != "null" else None
 
 
-def _python(lines: list[str]) -> Iterator[Setting]:
-    for number, line in enumerate(lines, 1):
-        for found in _PYTHON.finditer(line):
-            if wanted(found["name"]):
-                yield Setting(found["name"], found["value"].strip(), number)
-        for pair in _PYTHON_PAIR.finditer(line):
-            yield Setting(pair["name"], pair["text"] or pair["number"], number)
+def _python(text: str) -> Iterator[Setting]:
+    """Assignments to an item of a map, calls that set a variable, and maps of names."""
+    tree = parse_python(text)
+    for node in ast.walk(tree) if tree else ():
+        pairs: list[tuple[Any, Any]] = []
+        if isinstance(node, ast.Assign):
+            pairs = [(one.slice, node.value) for one in of_kind(node.targets, ast.Subscript)]
+        elif isinstance(node, ast.Call) and last_name(node) in ("setdefault", "putenv", "setenv"):
+            pairs = [(node.args[0], node.args[-1])] if node.args else []
+        elif isinstance(node, ast.Dict):
+            pairs = [*zip(node.keys, node.values, strict=True)]
+        for key, value in pairs:
+            name, given = (getattr(one, "value", None) for one in (key, value))
+            if isinstance(name, str) and wanted(name):
+                is_known = isinstance(given, (str, int)) and " " not in str(given)  # else a help
+                yield Setting(name, str(given) if is_known else None, value.lineno)
 
 
 def _unit(text: str) -> Iterator[Setting]:

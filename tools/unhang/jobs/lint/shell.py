@@ -90,7 +90,8 @@ def read_shell(text: str, given: Held, first: int = 1) -> Script:
     return Script(commands, reading.written, reading.assigned, reading.exported.keys())
 
 
-def _raw(node: Node) -> str:
+def raw_of(node: Node) -> str:
+    """The text of a node as the file has it."""
     return (node.text or b"").decode("utf-8", "replace")
 
 
@@ -116,11 +117,11 @@ class _Reading:
             if kind == "variable_assignment":
                 self._assign(node, of_some, loop)
             elif kind == "variable_name" and node.parent and node.parent.type == "unset_command":
-                self.assigned.append((_raw(node), self._placed("", node), "unset_command"))
+                self.assigned.append((raw_of(node), self._placed("", node), "unset_command"))
                 for held in (self.held, self.raw, self.exported):
-                    held.pop(_raw(node), None)
+                    held.pop(raw_of(node), None)
             elif kind == "variable_name":
-                name = _raw(node)
+                name = raw_of(node)
                 self.exported[name] = self.raw.get(name) or self._placed("", node)
             elif kind == "command":
                 yield self._command(node, of_some, loop)
@@ -129,11 +130,11 @@ class _Reading:
                 waiting += [(one, of_some, loop) for one in children[:1]]
             else:
                 tested = kind == "list" and children and children[0].type == "test_command"
-                if kind in ("if_statement", "list") and _LEAVES.search(_raw(node)):
+                if kind in ("if_statement", "list") and _LEAVES.search(raw_of(node)):
                     narrowed = True
                 if kind in _LOOPS:
                     # the text of a loop has that of the loops in it
-                    text = "" if loop else _raw(node)[:LONGEST_WORD]
+                    text = "" if loop else raw_of(node)[:LONGEST_WORD]
                     counted = dict.fromkeys(_NEXT.findall(text), ())
                     loop = {**loop, **counted, **self._turns(node)}
                     for one in (*loop, *_CHANGED.findall(text)):
@@ -149,32 +150,35 @@ class _Reading:
         """The variables of a loop with their values, none if these are unknown."""
         first, *others = [*loop.named_children, loop]
         if loop.type == "while_statement":
-            names = [_raw(one) for one in first.named_children[1:]]
+            names = [raw_of(one) for one in first.named_children[1:]]
             return dict.fromkeys(filter(str.isidentifier, names), ())
         if loop.type == "for_statement":
             words = [word for one in others[:-2] for word in self._words(one)]
             if ends := _SEQUENCE.fullmatch(" ".join(words)):
-                return {_raw(first): range(int(ends[1]), int(ends[2]) + 1)}
-            return {_raw(first): words if _is_known(words) else ()}
+                return {raw_of(first): range(int(ends[1]), int(ends[2]) + 1)}
+            return {raw_of(first): words if _is_known(words) else ()}
         name, *bounds = [*first.named_children, *others[0].named_children[1:]]
         ends_at = [one for one in map(self._number, bounds) if one is not None]
-        is_known = len(ends_at) == len(bounds) == 2 and "=" not in _raw(others[0])
-        return {_raw(name): range(*ends_at) if is_known else ()}
+        is_known = len(ends_at) == len(bounds) == 2 and "=" not in raw_of(others[0])
+        return {raw_of(name): range(*ends_at) if is_known else ()}
 
     def _write(self, node: Node) -> None:
         """A file that a here document fills."""
         parts = [node, *node.named_children]
         inner = [one for part in parts for one in part.named_children]
-        names = [one.named_children[-1] for one in inner if one.type == "file_redirect"]
+        redirects = [one.named_children for one in inner if one.type == "file_redirect"]
         for body in (one for one in inner if one.type == "heredoc_body"):
-            self.written |= {self._text(one): self._placed(_raw(body), body) for one in names}
+            self.written |= {
+                self._text(one): self._placed(raw_of(body), body)
+                for *_, one in filter(None, redirects)
+            }
 
     def _assign(self, node: Node, of_some: bool, loop: dict[str, Sequence[object]]) -> None:
-        name, value = _raw(node.named_children[0]), node.child_by_field_name("value")
+        name, value = raw_of(node.named_children[0]), node.child_by_field_name("value")
         around = node.parent.type if node.parent else ""
         parts = value.named_children if value and value.type == "array" else [value]
         words = [word for one in parts if one for word in self._words(one, split=False)]
-        raw = _raw(value) if value else ""
+        raw = raw_of(value) if value else ""
         shown = placed(raw, self._line(node), f"{name}={raw}")
         self.assigned.append((name, shown, around))
         if around != "variable_assignment" and (self.exports_all or around in _EXPORTING):
@@ -202,18 +206,18 @@ class _Reading:
         writes = around is not None and around.type == "redirected_statement"
         whole = around if around and writes else node
         together = whole.next_sibling is not None and whole.next_sibling.type == "&"
-        text = " ".join(_raw(node).replace("\\\n", " ").split())
+        text = " ".join(raw_of(node).replace("\\\n", " ").split())
         held, raw, exported = self.held, self.raw, self.exported
         self.held, self.raw, self.exported = before
         self.exports_all |= _EXPORTS_ALL.fullmatch(text) is not None
-        writes = writes and not _raw(whole).endswith(("&1", "&2"))
+        writes = writes and not raw_of(whole).endswith(("&1", "&2"))
         shared = (of_some, together, writes, exported, loop)
         return Command(self._line(node), text, words, held, raw, *shared)
 
     def _words(self, node: Node, *, split: bool = True) -> list[Text]:
         """A word; several for an array, and for a variable without quotes."""
         alone = node.type in ("command_name", "string") and len(node.named_children) == 1
-        found = _EXPANSION.fullmatch(_raw(node.named_children[0] if alone else node))
+        found = _EXPANSION.fullmatch(raw_of(node.named_children[0] if alone else node))
         held = self.held.get(found["name"]) if found else None
         if held and found and found["index"] in ("@", "*") and not found["sign"]:
             return held
@@ -227,7 +231,7 @@ class _Reading:
         return [text]
 
     def _text(self, node: Node) -> str:
-        raw, parts = _raw(node), []
+        raw, parts = raw_of(node), []
         if node.type in _EXPANSIONS:
             return self._value(node)
         if node.type == "command_substitution":
@@ -252,7 +256,7 @@ class _Reading:
         return str(len([*filter(str.strip, written.splitlines())])) if written else ""
 
     def _value(self, node: Node) -> str:
-        raw = _raw(node)
+        raw = raw_of(node)
         if node.type == "arithmetic_expansion":
             computed = self._number(node)
             return raw if computed is None else str(computed)
@@ -271,12 +275,12 @@ class _Reading:
 
     def _number(self, node: Node) -> int | None:
         """The value of a part of an arithmetic expression; None if it is not known."""
-        raw, children = _raw(node), node.named_children
+        raw, children = raw_of(node), node.named_children
         if len(raw) > _LONGEST_SUM:
             return None
         if node.type == "binary_expression" and len(children) == 2:
             left, right = map(self._number, children)
-            sign = _raw(node.children[1])
+            sign = raw_of(node.children[1])
             is_known = None not in (left, right) and sign in _OPERATORS
             if not is_known or (right == 0 and sign in "/%"):
                 return None

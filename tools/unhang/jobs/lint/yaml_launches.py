@@ -1,42 +1,46 @@
-"""Reads launches from YAML: pods of every kind of job, services of compose, tasks of SkyPilot and
-dstack, jobs of Ray, accelerate's configuration. Text in, values out."""
+"""Reads launches from documents: pods of every kind of job, services of compose, tasks of SkyPilot
+and dstack, jobs of Ray and Nomad, accelerate's configuration. Values in, values out."""
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from unhang.core.catalogue.own_tables import table
-from unhang.jobs.lint.launch import Launch, Place, Step, launch_of, launches_of, times
-from unhang.jobs.lint.placed import ONE, Count, Text, bytes_of, number, placed
+from unhang.jobs.lint.launch import Crowd, Launch, Place, Step, launch_of, launches_of, times
+from unhang.jobs.lint.placed import ONE, Count, Number, Text, bytes_of, number, placed
+from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell
-from unhang.jobs.lint.yaml_nodes import Map, inside, items, parts_of, values_of
+from unhang.jobs.lint.yaml_nodes import Map, inside, items, maps, parts_of
 
 WORDS = ("entrypoint", "command", "args")
+ON_RAY = ("RayJob", "RayCluster")
 IMAGE = "image:"  # beside the variables, none of which can have this name
 DEFAULT_SHARED = 64 << 20
 MOST_NODES = 20_000
-_COUNTS = ("replicas", "maxReplicas", "completions", "parallelism", "numNodes")
+_COUNTS = ("maxReplicas", "replicas", "completions", "parallelism", "numNodes")
 _GPU = re.compile(r"(?:\.(?:com|ai)/|^)gpu$")
 # not vpc.amazonaws.com/efa: Amazon's EKS nodes start containers with unlimited locked memory
 _RDMA = re.compile(
     r"(?:rdma/|nvidia\.com/(?:hostdev|sriov|rdma))[^:]*: *[1-9]|path: /dev/infiniband"
 )
+_OF_WORKER = re.compile(r"'GPU': ([\d.]{1,6})\b")
 _OF_POD = re.compile(r"\$\((\w{1,80})\)")
 _MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")  # operators set what torchrun reads
-_IDS = re.compile(r"\d{1,3}(?:,\d{1,3}){0,63}")
 _SHARED = "/dev/shm"  # noqa: S108 - looked for in a file
 _TASKS = (("skypilot", "num_nodes", "run"), ("dstack", "nodes", "commands"))
 
 
 @dataclass(frozen=True)
-class Role:
+class Role(Crowd):
     """The container of like pods of a job, or of a service. pods: None if their number is not in
     the file. environment: its variables and its image, None for a value from elsewhere. is_whole:
-    whether all its variables are here. shared, memory: bytes; shared is /dev/shm. text: all of
-    it."""
+    whether all its variables are here. announced: GPUs of which it tells Ray. shared: bytes of
+    /dev/shm. text: all of it."""
 
     line: int
     text: str
@@ -44,11 +48,24 @@ class Role:
     is_whole: bool
     pods: int | None = 1
     gpus: Count = None
+    announced: Count = None
     shared: Count = None
-    memory: Count = None
     devices: Text | None = None
     may_lock: bool = False
+    host_network: bool = False
     launches: Sequence[Launch] = ()
+    place: Place = field(default_factory=Place)
+
+    @property
+    def crowd(self) -> int:  # type: ignore[override]
+        """Ranks in it, by its GPUs and its launchers; 0 without GPUs."""
+        made = (one.processes for one in self.launches if one.processes)
+        return max([self.gpus, *made]) if self.gpus is not None else 0
+
+    @property
+    def little(self) -> Count:
+        """The size of /dev/shm that is too little for several ranks."""
+        return placed(DEFAULT_SHARED, 0) if self.crowd > 1 else None
 
     @property
     def held(self) -> Held:
@@ -57,7 +74,8 @@ class Role:
 
 
 class Job(NamedTuple):
-    """One document. kind: that of Kubernetes, or compose, task, config. fields: all of it."""
+    """One document. kind: that of Kubernetes, or compose, task, config, Nomad. fields: all of
+    it."""
 
     kind: str
     fields: Map
@@ -69,35 +87,53 @@ class Job(NamedTuple):
         return [one for role in self.roles for one in role.launches]
 
 
-def jobs_of(text: str) -> list[Job]:
+def jobs_of(documents: Iterable[Any]) -> list[Job]:
     """The jobs of a file, one for each document that is a map."""
-    return [_job(one, text) for one in values_of(text) if isinstance(one, Map)]
+    maps = [one for one in documents if isinstance(one, Map)]
+    asked = [number for text in parts_of(Text, *maps) for number in _scaled(text)]
+    is_one = sum(str(one.get("kind")) in ON_RAY for one in maps) == 1  # else not known of which
+    return [_job(one, asked if is_one else ()) for one in maps]
 
 
-def _job(fields: Map, text: str) -> Job:
+def _scaled(text: Text) -> Iterator[Number]:
+    """The GPUs for which a script of Python asks Ray."""
+    tree = parse_python(text) if "ScalingConfig(" in text else None
+    for call in of_kind(ast.walk(tree), ast.Call) if tree else ():
+        given = {one.arg: ast.unparse(one.value) for one in call.keywords}
+        workers, each = given.get("num_workers", ""), given.get("resources_per_worker", "")
+        if last_name(call) == "ScalingConfig" and given.get("use_gpu") == "True":
+            gpus = _OF_WORKER.search(each)
+            if workers.isdecimal() and ("GPU" not in each or gpus):
+                at = placed(0, text.line + call.lineno - 1, f"num_workers={workers}")
+                yield placed(int(int(workers) * float(gpus[1] if gpus else 1)), at)
+
+
+def _job(fields: Map, asked: Sequence[Number]) -> Job:
+    for job in maps(fields.get("job"))[:1]:
+        return Job("Nomad", job, [*_of_nomad(job)])
     if "services" in fields and "kind" not in fields:
-        services = [one for one in inside(fields, "services").values() if isinstance(one, Map)]
-        return Job("compose", fields, [_service(one) for one in services])
+        services = [one for part in maps(fields["services"]) for one in maps([*part.values()])]
+        place = Place("compose", on_each=True, row="services")
+        made = [_service(one, replace(place, gpus=_gpus_of_service(one))) for one in services]
+        return Job("compose", fields, made)
     if fields.keys() & {"distributed_type", "compute_environment"}:
         return Job("config", fields, [_accelerate(fields)])
     for row, count, script in _TASKS:
         nodes = number(fields.get(count))
         if nodes and nodes > 1 and script in fields:
-            asked = inside(fields, "resources", "accelerators")
-            gpus = number(placed(asked.rpartition(":")[2], asked)) if asked else None
+            given = inside(fields, "resources", "accelerators")
+            gpus = number(placed(given.rpartition(":")[2], given)) if given else None
             place = Place("task", nodes, gpus=gpus, on_each=True, row=row)
             launches = _launches(items(fields[script]) or [fields[script]], place)
             return Job("task", fields, [replace(_container(fields), launches=[*launches])])
-    return _pods(fields, text)
+    return _pods(fields, asked)
 
 
 def _accelerate(fields: Map) -> Role:
     """A configuration, which starts the same on each machine."""
     row = table("launchers")["accelerate"]
     options = {name: one for name, one in fields.items() if isinstance(one, Text)}
-    shown = options.get("gpu_ids")
-    gpus = placed(len(shown.split(",")), shown) if shown and _IDS.fullmatch(shown) else None
-    place = Place("config", on_each=True, gpus=gpus)
+    place = Place("config", on_each=True)
     found = launch_of(_command(fields), [Step(row, options)], place)
     return replace(_container(fields), launches=[replace(found, rank=None)])
 
@@ -107,16 +143,21 @@ def _command(at: Any) -> Command:
     return Command(at.line, getattr(at, "shown", ""), [], {}, {})
 
 
-def _service(fields: Map) -> Role:
-    """A service of compose, on one machine with the others."""
+def _service(fields: Map, place: Place, scripts: Sequence[Any] = ()) -> Role:
+    """A service of compose, or a container like one. scripts: files that its words name."""
     given, size = fields.get("shm_size"), None
     mounted = any(_SHARED in one for one in parts_of(Text, fields))
     if not (fields.keys() & {"ipc", "extends"} or mounted):
         size = bytes_of(given) if given else placed(DEFAULT_SHARED, 0, how="default")
-    gpus = _gpus_of_service(fields)
-    role = replace(_container(fields), gpus=gpus, shared=size)
-    place = Place("compose", on_each=True, gpus=gpus or None, row="pods", held=role.held)
-    return replace(role, launches=[*_launches(_words(fields), place)])
+    role = replace(
+        _container(fields),
+        gpus=place.gpus,
+        shared=size,
+        host_network=fields.get("network_mode") == "host",
+    )
+    own = replace(place, gpus=place.gpus or None, held=role.held)
+    launches = [*_launches([*_words(fields), *scripts], own)]
+    return replace(role, launches=launches, place=place)
 
 
 def _gpus_of_service(fields: Map) -> Count:
@@ -132,13 +173,14 @@ def _gpus_of_service(fields: Map) -> Count:
     return None
 
 
-def _pods(fields: Map, text: str) -> Job:
+def _pods(fields: Map, asked: Sequence[Number]) -> Job:
     """The pods of a job, by roles."""
     kind, version = (str(inside(fields, one) or "") for one in ("kind", "apiVersion"))
     found = [*_holders(fields)]
-    each = [one for holder, pods in found for one in _containers(holder, pods, version)]
-    nodes = None if any(pods is None for _, pods in found) else sum(pods or 0 for _, pods in found)
-    total = sum((one.gpus or 0) * (one.pods or 0) for one, _own in each)
+    each = [one for holder in found for one in _containers(*holder, version)]
+    counts = [pods for _holder, pods, _announced in found]
+    nodes = None if None in counts else sum(filter(None, counts))
+    total = sum(((one.announced or one.gpus) or 0) * (one.pods or 0) for one, _own in each)
     rows = table("launch_places")
     is_known = nodes is not None and nodes > 0 and kind in rows
     at = next(iter(inside(fields, "spec")), fields)
@@ -152,40 +194,45 @@ def _pods(fields: Map, text: str) -> Job:
         on_each=True,
         slots=times(workers, number(inside(fields, "spec", "slotsPerWorker")) or ONE),
         row=row,
-        meets=_MEETS.search(text) is not None,
+        meets=_MEETS.search(f"{kind} {fields.text}") is not None,
     )
     roles = [_role(*one, place, number(inside(fields, "spec", "nprocPerNode"))) for one in each]
-    if entrypoint := inside(fields, "spec", "entrypoint"):
-        on_ray = replace(place, kind="ray")
-        launches = [*_launches([entrypoint], on_ray)]
-        if asked := inside(fields, "spec", "entrypointNumGpus"):
-            made = launch_of(_command(asked), [], on_ray)
-            launches.append(replace(made, all=number(asked)))
+    if kind in ON_RAY:
+        on_ray, spec = replace(place, kind="ray"), inside(fields, "spec")
+        launches = [*_launches([spec.get("entrypoint")], on_ray)]
+        for one in filter(None, [*asked, number(spec.get("entrypointNumGpus"))]):
+            launches.append(replace(launch_of(_command(one), [], on_ray), all=one))
         roles.append(replace(_container(fields), launches=launches))
     return Job(kind, fields, roles)
 
 
 def _role(role: Role, own: Map, place: Place, each: Count) -> Role:
-    place = replace(place, gpus=role.gpus, held=role.held)
+    place = replace(place, gpus=role.gpus, held=role.held, memory=role.place.memory)
     launches = [*_launches(_words(own), place)]
     if each and not any(one.processes for one in launches if one.launcher):
         made = launch_of(_command(each), [Step(table("launchers")["torchrun"], {})], place)
         launches.append(replace(made, processes=each))
-    return replace(role, launches=launches)
+    return replace(role, launches=launches, place=place)
 
 
-def _holders(document: Map) -> Iterator[tuple[Map, int | None]]:
-    """(map with containers, number of pods) of each role; None if it is not in the file."""
-    waiting: list[tuple[Any, int | None]] = [(document, 1)]
+def _holders(document: Map) -> Iterator[tuple[Map, int | None, Count]]:
+    """(map with containers, number of pods, GPUs of which it tells Ray) of each role; None if it is
+    not in the file."""
+    grows = any(one.get("enableInTreeAutoscaling") == "true" for one in parts_of(Map, document))
+    waiting: list[tuple[Any, int | None, Count]] = [(document, 1, None)]
     for _ in range(MOST_NODES):  # a part that is used twice counts twice
         if not waiting:
             return
-        value, pods = waiting.pop()
-        waiting += [(one, pods) for one in items(value)[::-1]]
+        value, pods, announced = waiting.pop()
+        waiting += [(one, pods, announced) for one in items(value)[::-1]]
         if not isinstance(value, Map):
             continue
-        counts = [value[name] for name in _COUNTS if isinstance(value.get(name), Text)]
-        if "leaderWorkerTemplate" not in value and counts:  # beside it, replicas are groups
+        announced = number(inside(value, "rayStartParams", "num-gpus")) or announced
+        names = _COUNTS if grows or "groupName" not in value else _COUNTS[1:]
+        counts = [value[name] for name in names if isinstance(value.get(name), Text)]
+        if "groupName" in value and ("numOfHosts" in value or not counts):
+            pods = None
+        elif "leaderWorkerTemplate" not in value and counts:  # beside it, replicas are groups
             known = [number(one) for one in counts]
             pods = (
                 None
@@ -194,17 +241,20 @@ def _holders(document: Map) -> Iterator[tuple[Map, int | None]]:
             )
         trainer = inside(value, "trainer")
         if "containers" in value:
-            yield value, pods
+            yield value, pods, announced
         elif isinstance(trainer, Map) and trainer.keys() & {*WORDS}:
-            yield trainer, number(trainer.get("numNodes", placed("1", 0)))
+            yield trainer, number(trainer.get("numNodes", placed("1", 0))), None
             continue
         size = number(value.get("size"))
         workers = max(1, size - ("leaderTemplate" in value)) if size else None
         for key, child in [*value.items()][::-1]:
-            waiting.append((child, workers if key == "workerTemplate" else pods))
+            inner = workers if key == "workerTemplate" else pods
+            waiting.append((child, inner, announced))
 
 
-def _containers(holder: Map, pods: int | None, version: str) -> Iterator[tuple[Role, Map]]:
+def _containers(
+    holder: Map, pods: int | None, announced: Count, version: str
+) -> Iterator[tuple[Role, Map]]:
     """The containers of a pod, with what the pod itself gives them."""
     everything = [*parts_of(Text, holder)]
     shown = [" ".join(one.shown.replace('"', "").split()) for one in everything]
@@ -223,12 +273,47 @@ def _containers(holder: Map, pods: int | None, version: str) -> Iterator[tuple[R
             _container(own),
             pods=pods,
             gpus=next(filter(None, gpus), None),
+            announced=announced,
             shared=limit if has_shared else placed(DEFAULT_SHARED, 0, how="default"),
-            memory=bytes_of(inside(resources, "limits", "memory")),
+            place=Place(memory=bytes_of(inside(resources, "limits", "memory"))),
             devices=next(iter(rdma), None),
             may_lock=lock,
+            host_network="hostNetwork: true" in shown,
         )
         yield made, own
+
+
+def _of_nomad(job: Map) -> Iterator[Role]:
+    """The tasks of a job's groups; what its templates compute is not known."""
+    groups = maps(job.get("group"))
+    for group in groups:
+        pods = number(group.get("count", placed("1", group)))
+        for task in maps(group.get("task")):
+            yield _task_of_nomad(task, pods, pods if len(groups) == 1 else None)
+
+
+def _task_of_nomad(task: Map, pods: Count, nodes: Count) -> Role:
+    config, resources, env = (
+        Map(one for part in maps(task.get(name)) for one in part.items())
+        for name in ("config", "resources", "env")
+    )
+    templates, driver = maps(task.get("template")), task.get("driver")
+    config["environment"] = env
+    if driver not in ("docker", "podman") or "ipc_mode" in config:
+        config["ipc"] = ""
+    if any(one.get("env") == "true" for one in templates):
+        config["env_file"] = ""
+    config.line, config.text = task.line, task.text
+    asked = [one for one in maps(resources.get("device")) if "gpu" in str(one.get("name"))]
+    gpus = next((number(one.get("count", placed("1", one))) for one in asked), None)
+    memory = bytes_of(resources.get("memory_max", resources.get("memory")), "m")
+    place = Place("pods", nodes, gpus=gpus, total=times(gpus, nodes), on_each=True, row="Nomad")
+    if driver != "raw_exec":  # which keeps no limit
+        place = replace(place, memory=memory)
+    names = " ".join(one for one in _words(config) if isinstance(one, Text))
+    scripts = [one.get("data") for one in templates
+               if PurePath(one.get("destination") or "-").name in names]  # fmt: skip
+    return replace(_service(config, place, scripts), pods=pods)
 
 
 def _container(fields: Map) -> Role:

@@ -22,11 +22,11 @@ _IN_TEMPLATE = re.compile(r"\{\{.*?\}\}")
 _BRACKET = re.compile(r"[\[\]{}]")
 
 
-class YamlRead(NamedTuple):
-    """documents: those before the fault. line: where the text is no valid YAML; None if it is
+class DocumentsRead(NamedTuple):
+    """documents: those before the fault. line: where the text is not valid; None if it is
     valid, and also if it was not read. is_read: whether it was."""
 
-    documents: tuple[yaml.Node, ...] = ()
+    documents: tuple[Any, ...] = ()
     line: int | None = None
     is_read: bool = True
 
@@ -37,19 +37,21 @@ class YamlRead(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def read_yaml(text: str) -> YamlRead:
+def read_yaml(text: str) -> DocumentsRead:
     """The documents of a file. Not read: larger than LARGEST, deeper than DEEPEST, not UTF-8."""
     if len(text) > LARGEST or _is_deep(text):
-        return YamlRead(is_read=False)
+        return DocumentsRead(is_read=False)
     documents: list[yaml.Node] = []
     try:
         documents.extend(one for one in yaml.compose_all(text, _LOADER) if one is not None)
     except (yaml.scanner.ScannerError, yaml.parser.ParserError) as problem:
         at = problem.problem_mark or problem.context_mark
-        return YamlRead(tuple(documents), min(at.line if at else 0, text.rstrip().count("\n")) + 1)
+        return DocumentsRead(
+            tuple(documents), min(at.line if at else 0, text.rstrip().count("\n")) + 1
+        )
     except (yaml.YAMLError, ValueError):
-        return YamlRead(tuple(documents), is_read=False)
-    return YamlRead(tuple(documents))
+        return DocumentsRead(tuple(documents), is_read=False)
+    return DocumentsRead(tuple(documents))
 
 
 def _is_deep(text: str) -> bool:
@@ -142,3 +144,8 @@ def inside(value: Any, *names: str) -> Any:
 def items(value: Any) -> list[Any]:
     """The items of a list; none of anything else."""
     return value if isinstance(value, list) else []
+
+
+def maps(value: Any) -> list[Map]:
+    """The maps of a list, or a map itself."""
+    return [one for one in items(value) or [value] if isinstance(one, Map)]

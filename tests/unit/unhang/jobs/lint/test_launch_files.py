@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from unhang.jobs.lint.checks import Context
+from unhang.jobs.lint.launch import NOTHING, Place, launch_of
+from unhang.jobs.lint.launch_faults import RELATIONS, quantity
 from unhang.jobs.lint.linting import lint, lint_text, render_table
 
 FILE = Path(__file__).parents[4] / "fixtures/lint_launches/cases.yml"
@@ -16,19 +18,29 @@ CASES = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_what_is_wrong_in_a_launch_file_is_found_and_nothing_else(case):
-    found = lint_text(case["text"], case["kind"], Context())
+    beside = case.get("beside", {})
+    context = Context(beside=lambda name: beside.get(Path(name).name, ""))
+    found = lint_text(case["text"], case["kind"], context)
     graver = [f"{one.line} {one.rule}" for one in found if one.severity != "info"]
     assert graver == case["found"]
 
 
-def test_hostfile_beside_a_script_is_read_and_hcl_is_said_to_be_unread(tmp_path):
+def test_hostfile_beside_a_script_and_a_job_of_nomad_are_read(tmp_path):
     (tmp_path / "hosts").write_text("node1 slots=4\nnode2 slots=4\n")
     (tmp_path / "run.sh").write_text("mpirun -np 16 --hostfile ./hosts -x PATH python a.py\n")
-    (tmp_path / "train.nomad").write_text('job "train" {}\n')
+    (tmp_path / "train.nomad").write_text('job "a" {\n group "b" {\n  count =\n }\n}\n')
     document = lint([str(tmp_path)], Context())
-    assert [one["rule"] for one in document["findings"]] == ["slots-fewer-than-ranks"]
-    notes = [one["note"] for one in document["files"]]
-    assert notes == [None, None, "is HCL, such as Nomad's, which is not read"]
+    rules = [one["rule"] for one in document["findings"]]
+    assert rules == ["slots-fewer-than-ranks", "not-parsed"]
+    assert [one["kind"] for one in document["files"]] == ["shell", "shell", "nomad"]
+
+
+def test_relations_name_quantities_of_a_launch():
+    launch = launch_of(NOTHING, [], Place())
+    for one in RELATIONS:
+        names = (one.found, one.wanted, one.at, *one.when.split(), *one.unless.split())
+        for name in filter(None, names):
+            quantity(launch, name)
 
 
 def test_each_finding_takes_at_most_four_lines():

@@ -223,34 +223,6 @@ def test_nodes_of_mpirun_are_counted(options, is_found):
     assert found(text, "shell") == ({(1, "master-is-loopback")} if is_found else set())
 
 
-def test_several_agents_of_one_script_are_on_one_machine():
-    agent = "torchrun --nnodes=2 --node_rank={} --master_addr=127.0.0.1 a.py"
-    assert found(f"{agent.format(0)}\n", "shell") == {(1, "master-is-loopback")}
-    assert found(f"{agent.format(0)} &\n{agent.format(1)}\n", "shell") == set()
-    assert found(f"for i in 0 1; do {agent.format('$i')} & done; wait\n", "shell") == set()
-    assert found(f"{agent.format(0)} > log 2>&1\n", "shell") == {(1, "master-is-loopback")}
-
-
-ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (
-            "num_machines: 2\nnum_processes: 16\nmain_process_ip: 127.0.0.1\n",
-            {(5, "master-is-loopback")},
-        ),
-        ("num_machines: 2\nnum_processes: 9\nmain_process_ip: 10.0.0.1\n", {(4, "nodes-differ")}),
-        ("num_machines: 1\nnum_processes: 4\ngpu_ids: 0,1\n", {(5, "gpus-fewer-than-processes")}),
-        ("num_machines: 2\nnum_processes: 16\nmain_process_ip: 10.0.0.1\ngpu_ids: all\n", set()),
-        ("num_machines: 1\nnum_processes: 8\nmain_process_ip: 127.0.0.1\n", set()),
-    ],
-)
-def test_configuration_of_accelerate_is_read(lines, expected):
-    assert found(ACCELERATE + lines, "kubernetes") == expected
-
-
 def test_limit_of_a_minute_is_a_remark_where_it_is_a_timeout():
     assert found("torchrun a.py --ddp_timeout 60\n", "shell") == {(1, "timeout-short")}
     assert found("dist.init_process_group('nccl', timeout=timedelta(seconds=60))\n", "python") == {

@@ -244,12 +244,6 @@ def test_setting_that_is_taken_back_contradicts_nothing():
     }
 
 
-def test_sockets_and_threads_beyond_what_nccl_allows_are_an_error():
-    assert (2, "contradiction") in rules_of(
-        "export NCCL_SOCKET_NTHREADS=16\nexport NCCL_NSOCKS_PERTHREAD=8\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "version", "expected"),
     [

@@ -269,8 +269,7 @@ def _traits(facts: Facts, name: str) -> list[tuple[JobFile, Trait]]:
 
 
 def _of_several_nodes(facts: Facts) -> Iterator[Evidence]:
-    """A batch script of several nodes beside a program that takes its own machine for the master,
-    or whose Trainer needs a task for each GPU.
+    """A batch script of several nodes beside a program that takes its own machine for the master.
 
     Decides diagnose_job_files/rules/each-node-is-its-own-master.
     """
@@ -283,23 +282,6 @@ def _of_several_nodes(facts: Facts) -> Iterator[Evidence]:
             " they never meet"
         )
         yield _of_trait("dns_hostname", STRONG, why, file, trait, event)
-    tasks = {trait.value for _, trait in _traits(facts, "tasks")}
-    for file, trait in _traits(facts, "devices of a trainer")[:1]:
-        if tasks and trait.value not in tasks:
-            given = (
-                "nothing of tasks, so Slurm starts one on each node"
-                if tasks == {"0"}
-                else f"{', '.join(sorted(tasks))} tasks on a node"
-            )
-            yield _of_trait(
-                "launch_mismatch",
-                STRONG,
-                f"the Trainer wants {trait.value} GPUs on each node, and the batch script says"
-                f" {given}",
-                file,
-                trait,
-                event,
-            )
 
 
 def _of_interfaces(facts: Facts) -> Iterator[Evidence]:
