@@ -126,6 +126,11 @@ def read_from_a_pipe() -> None:
         pipe.read(1)
 
 
+def poll_for_a_shard() -> None:
+    while not os.path.exists(os.path.join(FOLDER, "next-shard")):
+        time.sleep(5)
+
+
 def server() -> socket.socket:
     """One that accepts nobody and answers nothing: the kernel takes the connection."""
     return socket.create_server(("127.0.0.1", 0))
@@ -194,6 +199,7 @@ LONG = {
     "flock": wait_for_a_lock,
     "fifo": read_from_a_pipe,
     "recv": read_from_a_server,
+    "polls": poll_for_a_shard,
     "accept": wait_for_connections,
     "requests": wait_for_requests,
     "download": lambda: download_for(60),

@@ -185,6 +185,11 @@ def waiting(pid: int) -> dict | None:
         time.sleep(0.1)
 
 
+def hidden(pid: int) -> dict | None:
+    """For what it waits by its open files and children alone."""
+    return wait_of(Root(), pid, stat_of(Root(), pid).started, None, read_stats(Root()), {})
+
+
 def test_a_child_is_named_with_its_state():
     with process(CHILD, "import time; time.sleep(600)") as pid:
         found = waiting(pid)
@@ -227,8 +232,7 @@ def test_a_lock_that_is_polled_is_named_with_its_holder_and_a_file_that_nobody_l
         with process(
             "import sys, time; f = open(sys.argv[1], 'w'); print(); time.sleep(600)", other
         ) as pid:
-            started = stat_of(Root(), pid).started
-            assert wait_of(Root(), pid, started, None, read_stats(Root()), {}) is None
+            assert hidden(pid) is None
     assert (found["call"], found["target"], found["holder"]["pid"]) == ("polls", path, holder)
 
 
@@ -258,8 +262,7 @@ def test_of_two_files_with_one_inode_number_the_one_that_is_locked_is_polled(of,
     for folder in folders:
         folder.mkdir()
     with process(IN_OWN_MOUNTS, TWO_FILES, *map(str, folders), str(of)) as pid:
-        started = stat_of(Root(), pid).started
-        found = wait_of(Root(), pid, started, None, read_stats(Root()), {})
+        found = hidden(pid)
         holder = descendants(read_stats(Root()), [pid])[pid][0]
     if of:
         assert found is None
@@ -273,14 +276,12 @@ def test_a_lock_that_others_share_or_that_a_rank_holds_by_itself_keeps_it_out_of
     reads = "import sys, time; f = open(sys.argv[1]); print(); time.sleep(600)"
     with process(code.format("LOCK_SH"), path), process(reads, path) as pid:
         time.sleep(0.5)
-        started = stat_of(Root(), pid).started
-        assert wait_of(Root(), pid, started, None, read_stats(Root()), {}) is None
+        assert hidden(pid) is None
     inherits = code.format("LOCK_EX").replace("time.sleep", "os.fork(); time.sleep")
     with process(f"import os; {inherits}", path) as parent:
         time.sleep(0.5)
         pid = descendants(read_stats(Root()), [parent])[parent][0]
-        started = stat_of(Root(), pid).started
-        assert wait_of(Root(), pid, started, None, read_stats(Root()), {}) is None
+        assert hidden(pid) is None
 
 
 def verdict_on(pid: int) -> dict:
@@ -377,8 +378,7 @@ def test_the_sockets_of_an_event_loop_are_named():
 
 def test_a_rank_that_computes_waits_for_nothing():
     with process("print()\nwhile True: pass") as pid:
-        started = stat_of(Root(), pid).started
-        assert wait_of(Root(), pid, started, None, read_stats(Root()), {}) is None
+        assert hidden(pid) is None
 
 
 def test_a_process_that_has_the_number_of_one_that_ended_is_not_read():

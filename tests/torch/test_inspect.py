@@ -16,68 +16,39 @@ import time
 from pathlib import Path
 
 import pytest
+from descendant_processes import launched
 from documented_command import as_typed
 from read_again import evidence_again
+from torchrun import JOB, settings, torchrun
 
 from collector.job import build
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
-HERE = Path(__file__).resolve().parent
-JOB = HERE.parent / "bench" / "inspect_job.py"
 UNHANG = str(Path(sys.executable).with_name("unhang"))
 PATIENCE_S = 120
 
 
 @contextlib.contextmanager
-def job(scene: str, folder: Path, world: int = 2, nodes: int = 1, **settings: str):
+def job(scene: str, folder: Path, world: int = 2, nodes: int = 1, **more: str):
     """A torchrun job of which something happens to the last rank after a second; yields its
     launcher."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    argv = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        f"--nproc-per-node={world}",
-        f"--nnodes={nodes}",
-        "--node-rank=0",
-        "--master-addr=127.0.0.1",
-    ]
-    argv += [f"--master-port={port}", str(JOB), scene, "1", "gloo"]
-    environment = {
-        **os.environ,
-        "INSPECT_JOB_FOLDER": str(folder),
-        "OMP_NUM_THREADS": "1",
-        **settings,
-    }
     with (folder / "job.log").open("wb") as log:
         launcher = subprocess.Popen(
-            argv,
+            torchrun(scene, world, nodes),
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
-            env=environment,
+            env=settings(folder, **more),
             start_new_session=True,
         )
     try:
         yield launcher
     finally:
-        for pid in [launcher.pid, *descendants(launcher.pid)]:
+        for pid in launched(launcher.pid):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         launcher.wait()
-
-
-def descendants(top: int) -> list[int]:
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError):
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found = [top]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
 
 
 def wait_until_it_happens(folder: Path) -> None:
@@ -121,7 +92,7 @@ def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple
         ("loader", "a worker stands in read_from_dead_server", "slow_rank_or_io"),
         ("baton", "sleeps in wait, called by wait_for_build", "fused_kernel_build"),
         ("differ", "all_gather, called by happen", "rank_desync_app"),
-        ("child", "and waits for its child ", None),
+        ("child", "and waits for its child ", "slow_rank_or_io"),
         ("flock", "/dataset.lock, which process ", "slow_rank_or_io"),
         ("fifo", "and waits in read on /", "slow_rank_or_io"),
         ("recv", "and waits in recv for 127.0.0.1:", "slow_rank_or_io"),
@@ -153,16 +124,18 @@ def test_ranks_that_all_wait_by_an_order_of_calls_are_not_told_to_look_for_a_cab
     assert "NIC" not in suspect["next"] and "who sends to whom" in suspect["next"]
 
 
-def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(tmp_path):
-    """Work that takes long and a loop without end look the same."""
-    with job("spin", tmp_path) as launcher:
+@pytest.mark.parametrize(("scene", "place"), [("spin", "happen"), ("polls", "poll_for_a_shard")])
+def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(
+    scene, place, tmp_path
+):
+    """Work that takes long and a loop without end look the same, whenever each look begins."""
+    with job(scene, tmp_path) as launcher:
         wait_until_it_happens(tmp_path)
-        code, found = inspected(launcher, "unknown")
-    assert code == 3
-    assert [suspect["rank"] for suspect in found["suspects"]] == [1]
-    assert (
-        "it runs Python code" in found["headline"] and "happen (inspect_job.py" in found["headline"]
-    )
+        inspected(launcher, "unknown")
+        looks = [inspect("--pid", str(launcher.pid), "--gap", gap) for gap in ("0.7", "1.5", "3")]
+    for code, found, _ in looks:
+        assert (code, [one["rank"] for one in found["suspects"]]) == (3, [1])
+        assert f"{place} (inspect_job.py" in found["headline"]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +175,7 @@ def by_hand(folder: Path, *ports: int):
         with (folder / "job.log").open("wb") as log:
             for rank, port in enumerate(ports):
                 own = {"RANK": str(rank), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-                environment = {**os.environ, **world, **own, "INSPECT_JOB_FOLDER": str(folder)}
+                environment = settings(folder, **world, **own)
                 ranks.append(subprocess.Popen(argv, stdout=log, stderr=log, env=environment))
         yield ranks
     finally:
@@ -313,7 +286,7 @@ def test_given_nothing_it_finds_this_users_ranks_or_asks_which_of_several_jobs(t
             check=False,
             timeout=PATIENCE_S,
         )
-        ranks = descendants(launcher.pid)
+        ranks = launched(launcher.pid)
     if done.returncode == 1:
         assert "rank 1 on " in done.stdout
     else:  # other tests run jobs on this machine too

@@ -14,6 +14,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from descendant_processes import launched
 from documented_command import as_typed
 from smoke_runs import (
     DEADLINE_S,
@@ -178,24 +179,10 @@ def is_reducing(rank_and_pid):
     return False
 
 
-def descendants(pid):
-    """pids of a process's descendants; a process that ends meanwhile has none."""
-    found = []
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with (
-                contextlib.suppress(FileNotFoundError, ProcessLookupError),
-                open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as source,
-            ):
-                for child in map(int, source.read().split()):
-                    found += [child, *descendants(child)]
-    return found
-
-
 def ranks_of(launcher):
     """{rank: pid} of the ranks below a launcher."""
     found = {}
-    for pid in descendants(launcher.pid):
+    for pid in launched(launcher.pid):
         variables = {}
         with (
             contextlib.suppress(FileNotFoundError, ProcessLookupError),
@@ -279,7 +266,7 @@ def test_no_process_is_left_when_the_agent_is_killed(busy):
     [agent] = [
         pid
         for pid, argv in payload_processes().items()
-        if pid in descendants(busy.pid) and " node " in argv
+        if pid in launched(busy.pid) and " node " in argv
     ]
     os.kill(agent, signal.SIGKILL)
     output, _ = busy.communicate(timeout=DEADLINE_S)

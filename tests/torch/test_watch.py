@@ -18,35 +18,18 @@ from pathlib import Path
 import pytest
 from documented_command import as_typed
 from read_again import evidence_again
+from torchrun import settings, torchrun
 
 from unhang.jobs.inspect.bundle import read_documents
 
-JOB = Path(__file__).resolve().parent.parent / "bench" / "inspect_job.py"
 UNHANG = str(Path(sys.executable).with_name("unhang"))
 PATIENCE_S = 200
-
-
-def torchrun(scene: str, world: int = 2) -> list[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    return [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        f"--nproc-per-node={world}",
-        f"--master-port={port}",
-        str(JOB),
-        scene,
-        "1",
-        "gloo",
-    ]
 
 
 def watch(
     tmp_path: Path, *arguments: str, command: list[str], is_shared: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """is_shared: with `> job.log 2>&1` behind it."""
-    environment = {**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
     argv = [
         UNHANG,
         "watch",
@@ -60,7 +43,7 @@ def watch(
         "--",
         *command,
     ]
-    given = {"text": True, "check": False, "env": environment, "timeout": PATIENCE_S}
+    given = {"text": True, "check": False, "env": settings(tmp_path), "timeout": PATIENCE_S}
     if not is_shared:
         return subprocess.run(argv, capture_output=True, **given)
     with (tmp_path / "job.log").open("w+") as log:
@@ -120,6 +103,36 @@ def test_a_loader_that_stalls_in_the_log_that_the_watcher_writes_to_hangs_at_the
     assert [one["rank"] for one in evidence_again(bundle, tmp_path)["suspects"]] == [3]
 
 
+@contextlib.contextmanager
+def watching(folder: Path, command: list[str], *options: str):
+    """A watcher and its job, which write into job.log; what is left of them is killed."""
+    argv = [UNHANG, "watch", "--every", "1", *options, "--out", str(folder), "--", *command]
+    with (folder / "job.log").open("w") as log:
+        watcher = subprocess.Popen(argv, stdout=log, stderr=log, env=settings(folder))
+    try:
+        yield watcher
+    finally:
+        watcher.kill()
+        for pid in of_the_job(folder):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def written(folder: Path, words: str) -> str:
+    """What both wrote, as soon as these words are in it."""
+    until = time.monotonic() + PATIENCE_S
+    while words not in (shown := (folder / "job.log").read_text()):
+        assert time.monotonic() < until, shown
+        time.sleep(0.2)
+    return shown
+
+
+def given_up(folder: Path, watcher: subprocess.Popen) -> None:
+    """Somebody ends the watcher, and with it the job."""
+    watcher.send_signal(signal.SIGTERM)
+    assert watcher.wait(PATIENCE_S) not in (0, 86)
+    assert of_the_job(folder) == []
+
+
 LEAVES = """
 import datetime, os, time, torch.distributed as dist
 rank = int(os.environ["RANK"])
@@ -136,29 +149,14 @@ def test_the_evidence_of_a_rank_that_ended_is_read_by_all_that_read_evidence(tmp
         port = free.getsockname()[1]
     world = f"WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}"
     shell = f'RANK=0 {world} "$0" -c "$1" & RANK=1 {world} "$0" -c "$1" & wait'
-    argv = [UNHANG, "watch", "--every", "1", "--no-progress", "8", "--on-hang", "dump"]
-    with (tmp_path / "job.log").open("w") as log:
-        watcher = subprocess.Popen(
-            [*argv, "--out", str(tmp_path), "--", "sh", "-c", shell, sys.executable, LEAVES],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"},
-        )
-    try:
-        until = time.monotonic() + PATIENCE_S
-        while "2 ranks on" not in (tmp_path / "job.log").read_text():
-            assert time.monotonic() < until, (tmp_path / "job.log").read_text()
-            time.sleep(0.2)
+    options = ["--no-progress", "8", "--on-hang", "dump"]
+    command = ["sh", "-c", shell, sys.executable, LEAVES]
+    with watching(tmp_path, command, *options) as watcher:
+        written(tmp_path, "2 ranks on")
         (tmp_path / "go").touch()
-        while "still hung" not in (tmp_path / "job.log").read_text():
-            assert time.monotonic() < until, (tmp_path / "job.log").read_text()
-            time.sleep(0.2)
+        written(tmp_path, "still hung")
         watcher.send_signal(signal.SIGTERM)
         watcher.wait(PATIENCE_S)
-    finally:
-        watcher.kill()
-        for pid in of_the_job(tmp_path):
-            os.kill(int(pid), signal.SIGKILL)
     rows = []
     for bundle in tmp_path.glob("hang-*.tar.gz"):
         [document] = read_documents([bundle])
@@ -171,29 +169,12 @@ def test_a_job_that_hangs_is_left_alone_in_shadow_and_its_end_proves_the_verdict
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("UNHANG_WATCHED", str(tmp_path / "watched.jsonl"))
-    argv = [UNHANG, "watch", "--every", "1", "--no-progress", "8", "--on-hang", "terminate"]
-    with (tmp_path / "job.log").open("w") as log:
-        watcher = subprocess.Popen(
-            [*argv, "--out", str(tmp_path), "--", *torchrun("never")],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"},
-        )
-    try:
-        until = time.monotonic() + PATIENCE_S
-        while "in shadow:" not in (shown := (tmp_path / "job.log").read_text()):
-            assert watcher.poll() is None and time.monotonic() < until, shown
-            time.sleep(0.5)
+    options = ["--no-progress", "8", "--on-hang", "terminate"]
+    with watching(tmp_path, torchrun("never"), *options) as watcher:
+        shown = written(tmp_path, "in shadow:")
         assert len(of_the_job(tmp_path)) >= 2
-        watcher.send_signal(signal.SIGTERM)  # somebody gives it up
-        code = watcher.wait(PATIENCE_S)
-    finally:
-        watcher.kill()
-        left = of_the_job(tmp_path)
-        for pid in left:
-            os.kill(int(pid), signal.SIGKILL)
+        given_up(tmp_path, watcher)
     assert "the job would have been ended" in shown
-    assert (code not in (0, 86), left) == (True, [])
     summed = subprocess.run(
         as_typed("unhang watch --record", {"unhang": UNHANG}),
         capture_output=True,
@@ -276,34 +257,14 @@ def test_a_job_that_waits_for_its_own_work_is_left_alone_until_it_gets_sigterm(
 ):
     """A server without a request, a child that computes, a download are no hang, also where a busy
     machine lets the watcher look at them. SIGTERM to the watcher ends the job."""
-    argv = [UNHANG, "watch", "--every", "1", "--no-progress", "6", "--on-hang", "terminate"]
-    argv += ["--act"]
-    with (tmp_path / "watched").open("w+") as told:
-        watcher = subprocess.Popen(
-            [*argv, "--out", str(tmp_path), "--", *torchrun(scene)],
-            stdout=told,
-            stderr=told,
-            env={**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"},
-        )
-        try:
-            until = time.monotonic() + PATIENCE_S
-            shown = ""
-            while (words or "happens") not in shown and time.monotonic() < until:
-                time.sleep(0.5)
-                shown = (tmp_path / "watched").read_text()
-            if not words:
-                time.sleep(15)  # twice as long as a hang would be left alone
-            watcher.send_signal(signal.SIGTERM)
-            code = watcher.wait(PATIENCE_S)
-        finally:
-            watcher.kill()
-            left = of_the_job(tmp_path)
-            for pid in left:
-                os.kill(int(pid), signal.SIGKILL)
-    shown = (tmp_path / "watched").read_text()
-    assert words is None or words in shown
+    options = ["--no-progress", "6", "--on-hang", "terminate", "--act"]
+    with watching(tmp_path, torchrun(scene), *options) as watcher:
+        written(tmp_path, words or "happens")
+        if not words:
+            time.sleep(15)  # twice as long as a hang would be left alone
+        given_up(tmp_path, watcher)
+    shown = (tmp_path / "job.log").read_text()
     assert "hung: rank" not in shown and not list(tmp_path.glob("hang-*"))
-    assert (code not in (0, 86), left) == (True, [])
 
 
 def test_a_job_by_its_pid_that_ends_by_itself(tmp_path):

@@ -26,7 +26,7 @@ from ..base.root import Root
 from ..base.section import Absent, one_line
 from ..facts.sections.reading import text_if_there
 from .finding import candidates_of, person_of, slurm_steps
-from .process_table import ancestors, descendants, read_stats, read_stats_again
+from .process_table import ancestors, descendants, read_stats, read_stats_again, tops
 from .ras import services_of
 from .samples import (
     SEARCH_S,
@@ -39,6 +39,7 @@ from .samples import (
     processes_of,
     ras_sample,
     replaces,
+    runs,
     write_line,
 )
 from .tcp_bytes import Carried, listened_ports
@@ -82,17 +83,13 @@ class Job:
         """Whether one of its ranks runs. The first process of a container may never wait for
         others: what they leave is no job."""
         return any(
-            _runs(row, stats) and stats[row["pid"]].state not in ("Z", "X") for row in self.ranks
+            runs(row, stats) and stats[row["pid"]].state not in ("Z", "X") for row in self.ranks
         )
 
     def is_off(self) -> bool:
         """Whether all of its ranks are to be left out: a stranger's that claims to be of the job
         silences none."""
         return all(row["settings"].get(OFF) == "off" for row in self.ranks)
-
-
-def _runs(row: dict[str, Any], stats: dict[int, Stat]) -> bool:
-    return row["pid"] in stats and stats[row["pid"]].started == row["started"]
 
 
 class Changes(NamedTuple):
@@ -115,7 +112,7 @@ class Node:
         self._claims: dict[Key, tuple[str, int | None]] = {}
         self._gone: set[int] = set()
         self._searched = self._read_all = self._settled = -ALL_S
-        self._carried, self._carried_at = Carried(root), -SOCKETS_S
+        self._carried = Carried(root, SOCKETS_S)
 
     def read(self, t: float) -> None:
         """Reads the processes anew: those of jobs and new ones, now and then all."""
@@ -142,7 +139,7 @@ class Node:
             row["pid"]
             for job in self.jobs.values()
             for row in job.ranks
-            if not _runs(row, self.stats)
+            if not runs(row, self.stats)
         }
         if self._gone != gone or set(self._claims.values()) != claims:
             self._settled = t + YOUNG_S
@@ -199,12 +196,8 @@ class Node:
             del self.jobs[name]
         return ended
 
-    def rates(self, t: float) -> dict[int, dict[str, Any]]:
-        """Bytes a second of sockets by rank's pid; now and then, because their list is that of the
-        whole node."""
-        if t - self._carried_at < SOCKETS_S:
-            return {}
-        self._carried_at = t
+    def rates(self) -> dict[int, dict[str, Any]]:
+        """Bytes a second of sockets by rank's pid."""
         rows = [row for job in self.jobs.values() for row in job.ranks]
         return self._carried.rates(rows, self.below)
 
@@ -262,14 +255,13 @@ def moment_of(node: Node, asking: Asking | None, t: float, every_s: float) -> di
         unsearched = one_line(found)  # one process that cannot be read hides no job that is known
     watched = [job for job in node.jobs.values() if not job.is_off() and job.is_alive(node.stats)]
     node.ask_ras(watched, time.monotonic() + RAS_S)
-    rates, samples, failed = node.rates(t), {}, {}
+    rates, samples, failed = node.rates(), {}, {}
     for job in watched:
         try:
             samples[job.name] = node.samples_of(job, t, rates)
         except (OSError, ValueError, LookupError, Absent) as problem:
             failed[job.name] = one_line(problem)  # a process that goes costs no other job's samples
     node.root.watch("the driver")
-    rank_of = {pid: top for top, pids in node.below.items() for pid in pids}
     host = socket.gethostname()
     return {
         "t": t,
@@ -280,7 +272,7 @@ def moment_of(node: Node, asking: Asking | None, t: float, every_s: float) -> di
         "problem": unsearched,
         "left_out": node.left_out,
         "jobs": samples,
-        "gpus": list(gpu_samples(asking, t, rank_of)) if samples else [],
+        "gpus": list(gpu_samples(asking, t, tops(node.below))) if samples else [],
         "nics": list(nic_samples(node.root, t)),
     }
 

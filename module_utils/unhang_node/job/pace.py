@@ -13,8 +13,7 @@ from ..base.nvml.calls import Asking, Lost
 from ..base.section import Absent, Denied, Unread, one_line, status_of_error
 from ..facts.sections.reading import text_if_there
 from .gpus import open_gpus, work_of_gpu
-from .parse.ras import parse_ras
-from .process_table import TICKS, descendants, read_stats, stat_of
+from .process_table import TICKS, descendants, read_stats, stat_of, tops
 from .ras import ask, services_of
 
 TYPE_CHECKING = False
@@ -86,7 +85,7 @@ class _Ras:
     def answer(self) -> dict[str, Any] | None:
         for service in list(self.services):
             try:
-                found = parse_ras(ask(self.ctx.root, service, self.ctx.mark, 2)[0])
+                found = ask(self.ctx.root, service, self.ctx.mark, 2)[0]
             except (Absent, Denied) as problem:
                 self.services.remove(service)
                 if self.why is None or isinstance(problem, Denied):
@@ -94,20 +93,9 @@ class _Ras:
             except (OSError, ValueError) as problem:
                 self.why = one_line(problem)
             else:
-                if _is_of(found, service.ranks):
-                    self.services = [service]
-                    return found
-                self.services.remove(service)
-                self.why = f"RAS at {service.address} answers for another job"
+                self.services = [service]
+                return found
         return None
-
-
-def _is_of(answer: dict[str, Any], ranks: list[dict[str, Any]]) -> bool:
-    pids = {number for row in ranks for number in (row["pid"], row["own_pid"])}
-    members = {
-        one[2] for row in answer["communicators"] for one in (*row["members"], *row["missing"])
-    }
-    return not members or bool(members & pids)
 
 
 class Launches:
@@ -261,7 +249,7 @@ class _Cards:
             return []
         stats = read_stats(self.ctx.root)
         below = descendants(stats, [row["pid"] for row in self.ctx.options["ranks"]])
-        rank_of = {pid: top for top, pids in below.items() for pid in (top, *pids)}
+        rank_of = {**tops(below), **{top: top for top in below}}
         found = []
         for index, looks in sorted(self.values.items()):
             reasons: dict[str, int] = {}

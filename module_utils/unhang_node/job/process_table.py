@@ -91,3 +91,8 @@ def descendants(stats: dict[int, Stat], pids: Collection[int]) -> dict[int, list
                 found[top].append(pid)
                 todo += children.get(pid, ())
     return found
+
+
+def tops(below: dict[int, list[int]]) -> dict[int, int]:
+    """{process below a rank: the rank's}, of what descendants() found."""
+    return {pid: top for top, pids in below.items() for pid in pids}

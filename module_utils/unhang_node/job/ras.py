@@ -10,6 +10,7 @@ src/ras/client_support.cc of NCCL; captures of seven scenes in tests/fixtures/ra
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import time
@@ -108,22 +109,10 @@ def _first_answer(ctx: Context) -> tuple[Service, dict[str, Any]]:
 
 
 def _look(ctx: Context, service: Service) -> dict[str, Any]:
-    begun, address = time.monotonic(), service.address
-    text, tries = ask(ctx.root, service, ctx.mark)
-    answer = parse_ras(text)
-    pids = {number for row in service.ranks for number in (row["pid"], row["own_pid"])}
-    members = {
-        row[2]
-        for group in answer["communicators"]
-        for row in (*group["members"], *group["missing"])
-    }
-    if members and not members & pids:
-        raise Absent(
-            f"RAS at {address} answers for another job: none of its {len(members)} processes is a"
-            " rank of this one"
-        )
+    begun = time.monotonic()
+    answer, tries = ask(ctx.root, service, ctx.mark)
     return {
-        "address": address,
+        "address": service.address,
         "at_s": round(time.time(), 3),
         "answered_s": round(time.monotonic() - begun, 3),
         "tries": tries,
@@ -133,18 +122,31 @@ def _look(ctx: Context, service: Service) -> dict[str, Any]:
 
 def ask(
     root: Root, service: Service, mark: Callable[..., None], tries: int = TRIES
-) -> tuple[str, int]:
-    """(answer, tries) of the first process of the job that answers there. Raises Absent when
-    nothing listens, Denied when a stranger does or the network may not be entered, TimeoutError,
-    OSError, ValueError."""
-    port = service.address.rpartition(":")[2]
+) -> tuple[dict[str, Any], int]:
+    """(answer of parse_ras, tries) of the first process of the job that answers there. Raises
+    Absent when nothing listens or the answer is about another job, Denied when a stranger listens
+    or the network may not be entered, TimeoutError, OSError, ValueError."""
+    port, first = service.address.rpartition(":")[2], service.ranks[0]
     if not (port.isdigit() and 0 < int(port) < 65536 and ":" in service.address):
         raise ValueError(f"NCCL_RAS_ADDR must be host:port, and is {service.address[:80]!r}")
-    if service.is_here:
-        return _ask(root, service, int(port), mark, tries)
-    first = service.ranks[0]
-    with network_of(first["pid"], first["started"]):
-        return _ask(root, service, int(port), mark, tries)
+    there = (
+        contextlib.nullcontext() if service.is_here else network_of(first["pid"], first["started"])
+    )
+    with there:
+        text, tries = _ask(root, service, int(port), mark, tries)
+    answer = parse_ras(text)
+    pids = {number for row in service.ranks for number in (row["pid"], row["own_pid"])}
+    members = {
+        row[2]
+        for group in answer["communicators"]
+        for row in (*group["members"], *group["missing"])
+    }
+    if members and not members & pids:
+        raise Absent(
+            f"RAS at {service.address} answers for another job: none of its {len(members)}"
+            " processes is a rank of this one"
+        )
+    return answer, tries
 
 
 def _ask(

@@ -3,7 +3,7 @@ and the log say at each tick. Read by the detector, live and recorded.
 
     {"schema": "unhang/trace/1", "host": …, "ranks": [{"rank", "pid", "world_size"}], "every_s":
     1.0, "at": …, "left_out": []}
-    {"t": 3.0, "ras": {"counts": {"0": 61, "1": 60}, "ops": {…}, "missing": [], "starting": []}}
+    {"t": 3.0, "ras": {"counts": {"0": 61, "1": 60}, "missing": []}}
     or {"t", "ras": null, "why"}
     {"t": 3.0, "gpu": 0, "utilization_percent", "memory_activity_percent", "power_w",
     "clock_sm_mhz", "throttle", "pids"} {"t": 3.0, "pid": 4711, "rank": 1, "state", "cpu_s",
@@ -31,9 +31,9 @@ from ..facts.sections.reading import line_if_there, names_if_there, text_if_ther
 from .finding import read_ranks
 from .gpus import work_of_gpu
 from .looks import GONE, REUSED, log_of
+from .pace import counts_by_rank
 from .parse.process_state import parse_io, parse_switches
-from .parse.ras import parse_ras
-from .process_table import TICKS, descendants, read_stats, read_stats_again, stat_of, work_of
+from .process_table import TICKS, descendants, read_stats, read_stats_again, stat_of, tops, work_of
 from .ras import ask, services_of
 from .tcp_bytes import Carried
 
@@ -109,9 +109,9 @@ def _log_sample(root: Root, pids: Iterable[int], t: float) -> Iterator[dict[str,
 def _process(
     root: Root, row: dict[str, Any], stats: dict[int, Stat], below: list[int]
 ) -> dict[str, Any]:
-    stat = stats.get(row["pid"])
-    if stat is None or stat.started != row["started"]:
-        return {"state": REUSED if stat else GONE}
+    if not runs(row, stats):
+        return {"state": REUSED if row["pid"] in stats else GONE}
+    stat = stats[row["pid"]]
     io = parse_io(text_if_there(root, f"/proc/{row['pid']}/io"))
     return {
         "state": stat.state,
@@ -130,7 +130,7 @@ def ras_sample(root: Root, ranks: list[dict[str, Any]], t: float, tries: int = 3
     why = "no rank"
     for service in services_of(root, ranks):
         try:
-            answer = parse_ras(ask(root, service, no_mark, tries)[0])
+            answer = ask(root, service, no_mark, tries)[0]
         except (OSError, ValueError, Absent) as problem:
             why = one_line(problem) if why == "no rank" or isinstance(problem, Denied) else why
             continue
@@ -148,36 +148,13 @@ def _counted(answer: dict[str, Any]) -> dict[str, Any]:
         for one in (*row["members"], *row["missing"])
     }
     counts: dict[str, int] = {}
-    operations: dict[str, dict[str, int]] = {}
     for row in rows:
         of = {one[0]: names.get((one[1], one[2])) for one in row["members"]}
-        for group in row["counts"]:
-            for rank in group["ranks"]:
-                name = str(of.get(rank))
-                counts[name] = counts.get(name, 0) + sum(group["ops"].values())
-                for op, count in group["ops"].items():
-                    operations.setdefault(op, {})[name] = (
-                        operations.get(op, {}).get(name, 0) + count
-                    )
-    uneven = {
-        op: by_rank
-        for op, by_rank in operations.items()
-        if len({by_rank.get(name, 0) for name in counts}) > 1
-    }
-    missing = sorted(
-        {
-            names[one[1], one[2]]
-            for row in rows
-            for one in row["missing"]
-            if (one[1], one[2]) in names
-        }
-    )
-    return {
-        "counts": counts,
-        "uneven": uneven,
-        "missing": missing,
-        "starting": sorted({rank for row in rows for rank in row["starting"]}),
-    }
+        for rank, ops in counts_by_rank(row, False).items():
+            name = str(of.get(rank))
+            counts[name] = counts.get(name, 0) + sum(ops.values())
+    gone = {(one[1], one[2]) for row in rows for one in row["missing"]}
+    return {"counts": counts, "missing": sorted(names[one] for one in gone if one in names)}
 
 
 def nic_samples(root: Root, t: float) -> Iterator[dict[str, Any]]:
@@ -256,7 +233,7 @@ class Watched:
         self._stats: dict[int, Stat] = {}
         self._found: list[int] = []
         self._is_settled, self._searched = False, 0.0
-        self._carried, self._carried_at = Carried(root), -SOCKETS_S
+        self.carried = Carried(root, SOCKETS_S)
 
     def has_other_ranks(self, t: float) -> bool:
         """Searches for ranks: while there are none, until two searches agree, when one has gone,
@@ -265,7 +242,7 @@ class Watched:
             self.ranks
             and self._is_settled
             and t - self._searched < SEARCH_S
-            and all(map(self._is_alive, self.ranks))
+            and all(runs(row, self._stats) for row in self.ranks)
         ):
             return False
         processes, self.left_out = processes_of(self.root, self.options)
@@ -287,17 +264,6 @@ class Watched:
         self.ranks = found
         return True
 
-    def rates(self, t: float, below: dict[int, list[int]]) -> dict[int, dict[str, Any]]:
-        """Of the sockets, now and then, because their list is that of the whole node."""
-        if t - self._carried_at < SOCKETS_S:
-            return {}
-        self._carried_at = t
-        return self._carried.rates(self.ranks, below)
-
-    def _is_alive(self, row: dict[str, Any]) -> bool:
-        stat = self._stats.get(row["pid"])
-        return stat is not None and stat.started == row["started"]
-
     def stats(self) -> dict[int, Stat]:
         """All processes; those that are no ranks and not below one may be as they were up to
         SEARCH_S ago."""
@@ -309,15 +275,15 @@ class Watched:
         self._stats = read_stats_again(self.root, self._stats, watched)
         return self._stats
 
-    def rank_of(self) -> dict[int, int]:
-        """{process below a rank: the rank's pid}, as the last table has them."""
-        below = descendants(self._stats, [row["pid"] for row in self.ranks])
-        return {pid: top for top, pids in below.items() for pid in pids}
-
     def unranked(self) -> set[int]:
         """The processes that were named, and those below them, where none has a rank."""
         below = descendants(self.stats(), self._unranked)
         return {*self._unranked, *(pid for pids in below.values() for pid in pids)}
+
+
+def runs(row: dict[str, Any], stats: dict[int, Stat]) -> bool:
+    """Whether the process of a rank is there, and no other one by now."""
+    return row["pid"] in stats and stats[row["pid"]].started == row["started"]
 
 
 def replaces(found: list[dict[str, Any]], ranks: list[dict[str, Any]]) -> bool:
@@ -354,9 +320,11 @@ def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str,
     yield ras_sample(job.root, job.ranks, t)
     stats = job.stats()
     below = descendants(stats, [row["pid"] for row in job.ranks])
-    yield from process_samples(job.root, job.ranks, t, stats, below, job.rates(t, below))
+    yield from process_samples(
+        job.root, job.ranks, t, stats, below, job.carried.rates(job.ranks, below)
+    )
     yield from nic_samples(job.root, t)
-    yield from gpu_samples(asking, t, job.rank_of())
+    yield from gpu_samples(asking, t, tops(below))
 
 
 def write_line(line: dict[str, Any]) -> None:

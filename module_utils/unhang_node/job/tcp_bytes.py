@@ -47,10 +47,11 @@ NEW = Socket(arrived=0, left=0, peer="")
 
 
 class Carried:
-    """The sockets of some ranks as they were at the last look."""
+    """The sockets of some ranks as they were at the last look. every_s: between two looks, because
+    their list is that of the whole node."""
 
-    def __init__(self, root: Root) -> None:
-        self.root = root
+    def __init__(self, root: Root, every_s: float = 0.0) -> None:
+        self.root, self.every_s = root, every_s
         self.before: dict[str, Socket] = {}
         self.at_s: float | None = None
         self.is_there = root.is_live and _answers_without_a_module(root)
@@ -61,13 +62,14 @@ class Carried:
         """{rank's pid: {socket_bytes_s, arrived_bytes_s, arrived_from, arrived_below}}: bytes a
         second since the last call of that socket of it and of the processes below it which carried
         most, of that to which most arrived, from where, and whether the rank itself does not have
-        it: nothing at the first, for ranks of another network, and
+        it: nothing at the first, before every_s have passed, for ranks of another network, and
         where the kernel does not answer; then the other signs of work decide. One socket, because
         many with a heartbeat each carry nothing."""
-        if not self.is_there:
+        at_s = time.monotonic()
+        if not self.is_there or (self.at_s is not None and at_s - self.at_s < self.every_s):
             return {}
         try:
-            now, at_s = carried_bytes(), time.monotonic()
+            now = carried_bytes()
         except (OSError, struct.error):
             return {}
         before, then_s = self.before, self.at_s

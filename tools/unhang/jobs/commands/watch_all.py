@@ -19,7 +19,7 @@ from unhang.jobs.commands.watch_one import Job, stopped_by_signals, watched
 from unhang.jobs.commands.watch_outputs import METRICS_EVERY_S, Outputs, write_metrics
 from unhang.jobs.inspect.ways import arguments_of, read_slurm_job
 from unhang.jobs.watch.alerts import Alerts
-from unhang.jobs.watch.detector import GONE, Tick, ranks_by_gpu
+from unhang.jobs.watch.detector import Tick, ranks_by_gpu
 from unhang.jobs.watch.of_all import Looking, moments
 from unhang.jobs.watch.of_pods import LABEL, LEFT_OUT, WATCHED, Cluster, Pod, cluster_of
 from unhang.jobs.watch.of_slurm import (
@@ -262,7 +262,7 @@ class Watch:
 
     def _look(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         tick = self.outputs.last[0] if self.outputs.last else Tick(0.0)
-        left = [row["pid"] for row in tick.ranks.values() if row.get("state") not in GONE]
+        left = [row["pid"] for row in tick.alive.values()]
         given = ["--pid", str((left or self.pids)[0])]
         given += arguments_of({"py_spy": self.outputs.options.py_spy, **options})
         self.turn.has_gpu = any(ranks_by_gpu(tick).values())

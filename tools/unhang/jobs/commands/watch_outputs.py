@@ -27,7 +27,7 @@ from unhang.core.secrets_in_text import masked_document
 from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
-from unhang.jobs.watch.detector import GONE, Tick
+from unhang.jobs.watch.detector import Tick
 from unhang.jobs.watch.own_words import OwnWords
 
 DEV_LOG = "/dev/log"
@@ -139,11 +139,7 @@ class Outputs:
 
     def ranks_left(self) -> int:
         """Ranks that ran in the last moment."""
-        return (
-            sum(row.get("state") not in GONE for row in self.last[0].ranks.values())
-            if self.last
-            else 0
-        )
+        return len(self.last[0].alive) if self.last else 0
 
     def looked(
         self, inspection: Mapping[str, Any], named: Named | None, full: Path | None = None

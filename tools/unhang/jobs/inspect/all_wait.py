@@ -3,12 +3,13 @@ values out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.activities import COLLECTIVE
+from unhang.jobs.activities import COLLECTIVE, STARTING, Activity
 from unhang.jobs.inspect.agreement import gpus_move
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
@@ -25,23 +26,33 @@ PATH = "what lies between them does not carry it"
 
 def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
     """The verdict on a job of which all ranks wait."""
-    functions = {look.doing.function for look in waiting if look.doing}
+    doing = [look.doing for look in waiting if look.doing]
+    functions = {one.function for one in doing}
     seen = {look.rank for look in job.looks}
     world = max((look.world_size or 0 for look in job.looks), default=0)
-    is_paired = bool(functions) and functions <= POINT_TO_POINT
-    if len(functions) > 1 and not {"synchronize"} & functions and not is_paired:
-        named = [stand_of(look.rank, look, job.standing) for look in _minority(waiting)]
-        sides = "; ".join(
-            f"{name}: rank"
-            f" {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}"  # noqa: E501
-            for name in sorted(functions)
-        )
-        few = [one.rank or 0 for one in named]
-        apart = f"; rank {fold_ranks(few)} went another way" if 2 * len(few) < len(waiting) else ""
+    lines = _parting(waiting)
+    usual, count = Counter(lines).most_common(1)[0]
+    few = [look for look, line in zip(waiting, lines, strict=True) if line != usual]
+    is_clear, in_one = len(few) < count, len(functions) == 1
+    if functions & POINT_TO_POINT:  # a message ends without those who wait in a collective
+        few = [look for look in waiting if look.doing and look.doing.function in POINT_TO_POINT]
+        is_clear = True
+    # who waits for a GPU, or for one peer, does so at a line of its own in health too
+    is_told = bool(few) and not (functions <= POINT_TO_POINT or "synchronize" in functions)
+    if in_one:
+        is_told &= is_clear and all(one.name == COLLECTIVE and one.awaits_ranks for one in doing)
+    if is_told and is_quiet(job, waiting) and not gpus_move(job):
+        named = [  # one that calls the same from a line of its own may mean it
+            replace(one, cause="rank_desync_app", blind=in_one)
+            for one in (stand_of(look.rank, look, job.standing)
+                        for look in (few if is_clear else waiting))
+        ]  # fmt: skip
+        who = fold_ranks([one.rank or 0 for one in named])
+        places = map(_shown, lines) if in_one else [one.function for one in doing]
+        what = f"lines that lead to {min(functions)}" if in_one else "operations"
+        apart = f"; rank {who} went another way" * is_clear
         return Verdict(
-            HUNG,
-            [replace(one, cause="rank_desync_app") for one in named],
-            f"ranks wait in different operations: {sides}{apart}",
+            HUNG, named, f"ranks wait in different {what}: {_by_place(places, waiting)}{apart}"
         )
     where = _where(waiting)
     everybody = f"{everybody_is(job)} in {where}"
@@ -68,7 +79,7 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
         )
     if world <= 1 and not any(look.activity == COLLECTIVE for look in waiting):
         return Verdict(UNKNOWN, [], f"{everybody}, and no other rank waits for it")
-    ways = _what_it_may_be(job, waiting)
+    ways = _what_it_may_be(job, doing, bool(few))
     why = f"{everybody}, none left it between the looks and the links are idle: {' or '.join(ways)}"
     suspect = Suspect(None, None, None, COLLECTIVE, why, _next(job, ways))
     return Verdict(HUNG, [suspect], why)
@@ -76,26 +87,29 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
 
 def _where(waiting: Sequence[RankLook]) -> str:
     """all_reduce, called by step (train.py:88); of several places each with its ranks."""
-    places: dict[str, list[int]] = {}
-    for look in waiting:
-        places.setdefault(look.where or "?", []).append(look.rank or 0)
-    if len(places) == 1:
-        return next(iter(places))
-    shown = [f"{where} (rank {fold_ranks(ranks)})" for where, ranks in list(places.items())[:4]]
-    return " and ".join([*shown, *(["other places"] if len(places) > 4 else [])])
+    places = [look.where or "?" for look in waiting]
+    return places[0] if len(set(places)) == 1 else _by_place(places, waiting)
 
 
-def _what_it_may_be(job: JobLook, waiting: Sequence[RankLook]) -> list[str]:
+def _by_place(places: Iterable[str], waiting: Sequence[RankLook]) -> str:
+    """all_gather: rank 0-2; barrier: rank 3."""
+    found: dict[str, list[int]] = {}
+    for place, look in zip(places, waiting, strict=True):
+        found.setdefault(place, []).append(look.rank or 0)
+    shown = [f"{place}: rank {fold_ranks(ranks)}" for place, ranks in sorted(found.items())[:4]]
+    return "; ".join([*shown, *(["other places"] if len(found) > 4 else [])])
+
+
+def _what_it_may_be(job: JobLook, doing: Sequence[Activity], are_apart: bool) -> list[str]:
     """What holds all ranks in one wait: the path between them alone only where the operation in
-    which they wait is seen and pairs nobody."""
-    doing = [look.doing for look in waiting if look.doing]
+    which they wait is seen and pairs nobody. are_apart: they came to it by different lines."""
     ways = []
     if any(one.function in POINT_TO_POINT for one in doing):
         ways.append(ORDER)
     # also where it is no call that names an operation: who waits for a GPU does not say for what
     if any(one.awaits_gpu or one.name != COLLECTIVE for one in doing):
         ways += [f"{ORDER}, or of groups that share ranks", KERNEL]
-    elif job.standing.sharing or len({one.user for one in doing}) > 1:
+    elif job.standing.sharing or are_apart:
         ways.append(GROUPS)
     return [*dict.fromkeys(ways), PATH]
 
@@ -107,27 +121,26 @@ def _next(job: JobLook, ways: Sequence[str]) -> str:
     return NEXT["order"] + (f"; then {NEXT['path']}" if len(hosts) > 1 else "")
 
 
-def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
-    """Those who left the others in the oldest line of the user's code that is not the same in all.
-    The operations alone do not tell: the root of a broadcast is ahead of those that it sends to."""
-    sides: dict[str, list[RankLook]] = {}
+def _shown(line: str) -> str:
+    """step (train.py:88): a frame without the folder of its file."""
+    return f"{line.partition(' (')[0]} ({line.rpartition('/')[2]}" if "/" in line else line
+
+
+def _parting(waiting: Sequence[RankLook]) -> Sequence[str]:
+    """Of each rank the oldest line of the user's code that is not the same in all; its operation
+    where all are. The operations alone do not tell: the root of a broadcast is ahead of those that
+    it sends to."""
     functions = [look.doing.function if look.doing else "" for look in waiting]
     steps = zip(*(look.path for look in waiting), strict=False)  # as far as the shortest goes
-    parting = next((places for places in steps if len(set(places)) > 1), functions)
-    for look, side in zip(waiting, parting, strict=True):
-        sides.setdefault(side, []).append(look)
-    largest = max(map(len, sides.values()))
-    usual = [name for name, side in sides.items() if len(side) == largest]
-    return [
-        look for name, side in sides.items() if len(usual) > 1 or name != usual[0] for look in side
-    ]
+    return next((places for places in steps if len(set(places)) > 1), functions)
 
 
 def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
     """Whether those who wait did so without a break: asleep all the time, or before a GPU that
-    moves no memory."""
-    on_gpus = any(node.has_gpus for node in job.nodes)
-    return any(look.waited for look in waiting) or (on_gpus and gpus_move(job) is False)
+    moves no memory. Who meets the others dials again and again, and goes nowhere."""
+    meet = all(look.activity == STARTING for look in waiting)
+    on_gpus = any(node.has_gpus for node in job.nodes) and gpus_move(job) is False
+    return meet or on_gpus or any(look.waited for look in waiting)
 
 
 def everybody_is(job: JobLook) -> str:

@@ -13,11 +13,10 @@ from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.screen import FAULTS, VerdictScreen, filled, host_name
 from unhang.jobs.inspect.ends import FROZEN, STOPPED
 from unhang.jobs.inspect.job_look import EVEN, HUNG, RUNNING, SLOW, UNKNOWN
-from unhang.jobs.inspect.rank_looks import ENDED, HALTED
+from unhang.jobs.inspect.rank_looks import GONE, HALTED
 from unhang.jobs.inspect.slow import BEHIND, STARVED, THROTTLED, WORKS
 
 PLACES_ON_SCREEN, SUSPECTS_ON_SCREEN = 2, 2
-GONE = (*ENDED, "Z", "X")
 _CONNECT = re.compile(r"\bnc -vz (\S+) (\d+)")
 # (command, what its answer means), by what is known of the first suspect
 _OF_A_RANK = {

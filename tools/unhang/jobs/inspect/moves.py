@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from unhang_node.base.parse.values import as_map, as_maps, number_of
 from unhang_node.job.compilers import COMPILERS
 
 CHILDREN, FILES, DATA, SOCKETS, COMPILES = (
@@ -49,20 +50,22 @@ def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) ->
     """{sign: in words} of what moved between two looks at one rank, `seconds` apart; {} when
     nothing did. rest: by at_rest, of the ranks of its job."""
     seconds, rates = max(0.1, seconds), _rates(before, now, seconds)
-    woke = now.get("state") in ("S", "D") and _more(before, now, "switches") > 0
+    woke = now.get("state") in ("S", "D") and (rose(before, now, "switches") or 0) > 0
     beyond = [
         name
         for name, rate in rates.items()
         if rate >= (_beyond_rest(rest, name) if woke else LEAST_BYTES_S)
     ]
-    calls = _more(before, now, "calls") / seconds
+    calls = (rose(before, now, "calls") or 0.0) / seconds
     arrived = arrives(now, rest) if ARRIVED in beyond or now.get("arrived_below") is True else ""
+    children = as_maps(now.get("children"))  # a sample has their number
     signs = {
         CHILDREN: _children_s(before, now) > CHILDREN_CORES * seconds,
         FILES: DISK in beyond,
         DATA: CALLED in beyond and rates[CALLED] >= SIGN_OF_LIFE_BYTES * calls,
         SOCKETS: arrived or CARRIED in beyond,
-        COMPILES: bool(_number(now.get("compilers"))) or _has_compiler(now),
+        COMPILES: number_of(now.get("compilers"))
+        or any(child.get("command") in COMPILERS for child in children),
     }
     return {
         sign: arrived if arrived and sign == SOCKETS else sign
@@ -74,7 +77,7 @@ def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) ->
 def arrives(now: Look, rest: Mapping[str, float]) -> str:
     """40 KB/s arrive from 10.2.0.9: at one socket, where that is far beyond what comes to a rank at
     rest; else ""."""
-    rate, peer = _number(now.get(ARRIVED)), str(now.get("arrived_from"))
+    rate, peer = number_of(now.get(ARRIVED)), str(now.get("arrived_from"))
     if rate < _beyond_rest(rest, ARRIVED):
         return ""
     return f"{rate / 1e3:.0f} KB/s arrive" + (f" from {peer}" if ADDRESS.fullmatch(peer) else "")
@@ -88,44 +91,24 @@ def _beyond_rest(rest: Mapping[str, float], name: str) -> float:
 def _rates(before: Look, now: Look, seconds: float) -> dict[str, float]:
     """Bytes a second by kind, without those that a look lacks. What a rank alone read and wrote is
     what there is in older rows: its look has them under io, its sample beside the others."""
-    then, after = (
-        row["io"] if isinstance(row.get("io"), Mapping) else row for row in (before, now)
-    )
-    own = sum(_more(then, after, name) for name in ("read_bytes", "write_bytes"))
-    more = {DISK: max(own, _more(before, now, DISK)), CALLED: _more(before, now, CALLED)}
-    known = {name: _number(now[name]) for name in (CARRIED, ARRIVED) if _is_number(now.get(name))}
-    return {**{name: count / max(0.1, seconds) for name, count in more.items()}, **known}
+    then, after = (as_map(row.get("io")) or row for row in (before, now))
+    own = sum(rose(then, after, name) or 0.0 for name in ("read_bytes", "write_bytes"))
+    disk, called = (rose(before, now, name) or 0.0 for name in (DISK, CALLED))
+    known = {name: number_of(now[name]) for name in (CARRIED, ARRIVED) if now.get(name) is not None}
+    return {DISK: max(own, disk) / max(0.1, seconds), CALLED: called / max(0.1, seconds), **known}
 
 
 def _children_s(before: Look, now: Look) -> float:
-    if _is_number(now.get("children_cpu_s")):
-        return _more(before, now, "children_cpu_s")
-    then = {str(row.get("pid")): _number(row.get("cpu_s")) for row in _children(before)}
+    if now.get("children_cpu_s") is not None:
+        return rose(before, now, "children_cpu_s") or 0.0
+    then = {row.get("pid"): row for row in as_maps(before.get("children"))}
     return sum(
-        _number(row.get("cpu_s")) - then.get(str(row.get("pid")), 0.0) for row in _children(now)
+        rose(then.get(row.get("pid"), {"cpu_s": 0}), row, "cpu_s") or 0.0
+        for row in as_maps(now.get("children"))
     )
 
 
-def _has_compiler(row: Mapping[str, Any]) -> bool:
-    return any(str(child.get("command")) in COMPILERS for child in _children(row))
-
-
-def _children(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = row.get("children")  # a sample has their number
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-
-
-def _more(before: Look, now: Look, name: str) -> float:
-    """By how much a number rose, 0 where a look lacks it."""
-    if not (_is_number(before.get(name)) and _is_number(now.get(name))):
-        return 0.0
-    return _number(now[name]) - _number(before[name])
-
-
-def _is_number(value: Any) -> bool:
-    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_one and abs(value) < 1e18
-
-
-def _number(value: Any) -> float:
-    return float(value) if _is_number(value) else 0.0
+def rose(before: Look, now: Look, name: str) -> float | None:
+    """By how much a number rose between two looks, None where one of them lacks it."""
+    found = before.get(name), now.get(name)
+    return None if None in found else number_of(found[1]) - number_of(found[0])

@@ -15,11 +15,11 @@ from unhang.jobs.activities import (
     innermost_of,
     user_frames,
 )
-from unhang.jobs.inspect.moves import arrives, at_rest, moves
+from unhang.jobs.inspect.moves import Look, arrives, at_rest, moves, rose
 from unhang.jobs.inspect.whose_gpus import Gpu, gpu_of, own_gpus
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
-ENDED = ("gone", "reused")
+GONE = ("gone", "reused", "Z", "X")
 HALTED = ("T", "t")  # states of a process that is stopped or traced
 BUSY_PERCENT = 95
 # What an engine does: it waits for a request, or for what its workers answer, or it goes on.
@@ -122,7 +122,7 @@ class RankLook:
     @property
     def is_ended(self) -> bool:
         """No longer there."""
-        return self.state in (*ENDED, "Z", "X")
+        return self.state in GONE
 
     @property
     def in_kernel(self) -> bool:
@@ -192,6 +192,7 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
             continue
         first, second = firsts.get(pid, {}), seconds.get(pid, firsts.get(pid, {}))
         frames, frames_later = _main_frames(dumps.get(pid)), _main_frames(later.get(pid))
+        latest = frames_later or frames
         own, own_later = user_frames(frames), user_frames(frames_later)
         is_known = bool(frames and frames_later)
         wait = sockets.get(pid, {}).get("wait")
@@ -199,7 +200,7 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
         tree = (pid, *(child["pid"] for child in children))
         gpu = next((gpus[one] for one in tree if one in gpus), None)
         engine, wakes = _whole(row.get("engine")) or 0, WAKES_PER_S * seconds_between
-        stacks_of_both = (frames, frames_later or frames)
+        stacks_of_both = (frames, latest)
         awaits = engine > 0 and all(_takes_from(one, BROADCAST) for one in stacks_of_both)
         is_asleep = _waited(firsts.get(engine, {}), seconds.get(engine, {}), wakes)
         workers = [
@@ -221,7 +222,7 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
             written_s=_io_rate(first, second, "write_bytes", seconds_between),
             read_s=_io_rate(first, second, "read_bytes", seconds_between),
             wchan=second.get("wchan"), tracer=_whole(second.get("tracer")),
-            doing=activity_of(frames_later or frames),
+            doing=activity_of(latest),
             moved=own != own_later if is_known else None,
             shifted=function_names(own) != function_names(own_later) if is_known else None,
             waited=_waited(first, second, wakes if awaits else 0), children=children,
@@ -235,13 +236,13 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
                 moves(first, second, seconds_between, rest)
                 if pid in firsts and pid in seconds else {}
             ),
-            arrives=arrives(second, rest), innermost=innermost_of(frames_later or frames),
+            arrives=arrives(second, rest), innermost=innermost_of(latest),
             wait=as_map(wait), locks=locks,
             serves=_serves(dumps.get(pid)), is_launched=bool(row.get("launcher")),
-            wakes=row.get("wakes") is True or _woke(first, second),
+            wakes=row.get("wakes") is True or bool(rose(first, second, "switches")),
             in_own_code=bool(own) and [*frames_later, *frames][0] in (*own_later, *own),
             path=tuple(reversed(own_later or own)),
-            awaits_a_queue=_takes_from(frames_later or frames, QUEUE),
+            awaits_a_queue=_takes_from(latest, QUEUE),
             engine=_engine((dumps.get(engine), later.get(engine)), is_asleep),
             awaits_engine=awaits, frozen=str((first.get("frozen") and second.get("frozen")) or ""),
         )  # fmt: skip
@@ -259,35 +260,20 @@ def _whole(value: Any) -> int | None:
     )
 
 
-def _rate(
-    first: Mapping[str, Any], second: Mapping[str, Any], name: str, seconds: float
-) -> float | None:
-    if (
-        first is second
-        or not isinstance(first.get(name), (int, float))
-        or not isinstance(second.get(name), (int, float))
-    ):
-        return None
-    return max(0.0, (number_of(second[name]) - number_of(first[name])) / seconds)
+def _rate(first: Look, second: Look, name: str, seconds: float) -> float | None:
+    more = None if first is second else rose(first, second, name)
+    return None if more is None else max(0.0, more / seconds)
 
 
-def _waited(first: Mapping[str, Any], second: Mapping[str, Any], wakes: float = 0) -> bool:
+def _waited(first: Look, second: Look, wakes: float = 0) -> bool:
     """Whether the main thread was never switched, or at most so often, between two looks that saw
     it asleep."""
     asleep = first is not second and first.get("state") == second.get("state") == "S"
-    before, now = first.get("switches"), second.get("switches")
-    is_known = asleep and before is not None and now is not None
-    return is_known and number_of(now) - number_of(before) <= wakes
+    switched = rose(first, second, "switches")
+    return asleep and switched is not None and switched <= wakes
 
 
-def _woke(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    switches = first.get("switches"), second.get("switches")
-    return None not in switches and switches[0] != switches[1]
-
-
-def _io_rate(
-    first: Mapping[str, Any], second: Mapping[str, Any], name: str, seconds: float
-) -> float | None:
+def _io_rate(first: Look, second: Look, name: str, seconds: float) -> float | None:
     return _rate(as_map(first.get("io")), as_map(second.get("io")), name, seconds)
 
 

@@ -17,7 +17,6 @@ from unhang.jobs.activities import (
     EVALUATING,
     LOADING,
     LOCK,
-    SERVING,
     STARTING,
     activities,
 )
@@ -31,8 +30,8 @@ BUSY_CORES = 0.2
 # counts only beside a main thread that was never switched.
 RESTING_CORES = 0.05
 RUNNING_CORES = 0.5
-# who waits in one of these waits for data or storage
-DATA_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock")
+# who waits in one of these waits for data, storage, or a child that may work on
+SLOW_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock", "wait")
 COMPILING, WORKING = "compiling", "working"
 WAITS = (COLLECTIVE, STARTING, BACKWARD)  # for other ranks
 
@@ -49,7 +48,8 @@ def busy_word(look: RankLook | None) -> str | None:
     if look.doing is None:
         return WORKING if look.signs else None
     signs = {
-        "cpu": (look.cpu or 0) + sum(child["took_s"] for child in look.children) > BUSY_CORES,
+        "cpu": _runs(look)
+        or (look.cpu or 0) + sum(child["took_s"] for child in look.children) > BUSY_CORES,
         "data": bool(look.written_s or look.read_s),
         "lines": bool(look.moved),
         "functions": bool(look.shifted),
@@ -81,7 +81,7 @@ def may_work(look: RankLook | None) -> bool:
         return bool(look.arrives)
     if look.wakes and look.in_own_code and look.activity in (CODE, EVALUATING):
         return True
-    return look.activity in (CODE, EVALUATING, LOADING, SERVING) and _runs(look) and not look.waited
+    return _runs(look) and not look.waited
 
 
 def _runs(look: RankLook) -> bool:
@@ -116,7 +116,7 @@ def stand_of(
     cause = activities().get(look.activity, {}).get("cause")
     if look.activity == LOCK and not awaits_a_build(look):
         cause = None  # another lock than that of an extension's build
-    if look.activity == CODE and look.wait.get("call") in DATA_CALLS:
+    if look.activity == CODE and look.wait.get("call") in SLOW_CALLS:
         cause = "slow_rank_or_io"
     return Suspect(look.host, rank, look.gpu, look.activity or "job", why, _next(look), cause=cause)
 

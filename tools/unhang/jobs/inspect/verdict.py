@@ -358,18 +358,13 @@ def _by_stacks(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankL
         )
     if moved := [look.signs[sign] for look in waiting for sign in BYTES if sign in look.signs]:
         return Verdict(RUNNING, [], f"data moves between the ranks: {moved[0]}")
-    if len(waiting) == len(job.looks) and not any(look.moved for look in job.looks):
-        return all_in(job, waiting)
-    in_same_place = {look.where for look in job.looks}
-    if (
-        len(in_same_place) == 1
-        and "" not in in_same_place
-        and not any(look.moved for look in job.looks)
-        and all(look.spins for look in job.looks)
-    ):
-        return all_in(job, job.looks)
     if any(look.moved for look in job.looks):
         return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
+    places = {look.where for look in job.looks}
+    if len(waiting) == len(job.looks):
+        return all_in(job, waiting)
+    if len(places) == 1 and "" not in places and all(look.spins for look in job.looks):
+        return all_in(job, job.looks)
     if any(look.log_grew for look in job.looks):
         return Verdict(RUNNING, [], "its log grew between the two looks")
     if moved := [words for look in job.looks for words in look.signs.values()]:

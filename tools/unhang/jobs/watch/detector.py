@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.moves import at_rest, moves
+from unhang.jobs.inspect.moves import at_rest, moves, rose
+from unhang.jobs.inspect.rank_looks import GONE, HALTED
 from unhang.jobs.inspect.whose_gpus import NODE, Gpu, gpu_of, own_gpus
 from unhang_node.base.parse.values import as_list, as_map
 from unhang_node.job.process_table import MOST_READ
@@ -25,7 +26,6 @@ SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may
 AWAKE_PER_S = 10.0
 # A rank that wakes up in so many samples goes on in some way: it polls, or it takes small steps.
 WAKES = 3
-GONE = ("gone", "reused", "Z", "X")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class Tick:
     ranks: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     nics: list[Mapping[str, Any]] = field(default_factory=list)
     log_bytes: int | None = None
+
+    @property
+    def alive(self) -> dict[int, Mapping[str, Any]]:
+        """The ranks that run."""
+        return {rank: row for rank, row in self.ranks.items() if row.get("state") not in GONE}
 
 
 def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
@@ -142,8 +147,7 @@ class Progress:
             tick.counts, tick.missing, tick.again = before.counts, before.missing, True
         self._moments.append(tick.t)
         for rank, row in tick.ranks.items():
-            then = before.ranks.get(rank, {}).get("switches") if before else None
-            if then is not None and row.get("switches") not in (None, then):
+            if before and rose(before.ranks.get(rank, {}), row, "switches"):
                 self._woke.setdefault(rank, deque(maxlen=WAKES)).append(tick.t)
         if before is None or signs_of_progress(before, tick) or self._all_wake(tick):
             self.last = tick.t
@@ -158,7 +162,7 @@ class Progress:
         """Without RAS and GPUs: whether all of several ranks woke up in each of the last moments,
         as small steps wake them. Of a job that hangs somebody sleeps, or wakes up now and then, as
         who waits for a loader's worker does each 5 s."""
-        alive = [rank for rank, row in tick.ranks.items() if row.get("state") not in GONE]
+        alive = tick.alive
         return (
             len(alive) > 1
             and len(self._moments) == WAKES
@@ -169,7 +173,7 @@ class Progress:
 
 
 def _what_did_not_move(tick: Tick, seconds: float) -> str:
-    if alive := [row for row in tick.ranks.values() if row.get("state") not in GONE]:
+    if alive := [*tick.alive.values()]:
         looked_at = {
             "collective": bool(tick.counts),
             "work on a GPU": bool(gpus_of(tick)),
@@ -241,11 +245,7 @@ def gpus_of(tick: Tick) -> list[Gpu]:
 
 def ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
     """{(node, GPU): ranks that have memory on it}."""
-    alive = {
-        (node_of(row), row.get("pid")): rank
-        for rank, row in tick.ranks.items()
-        if row.get("state") not in GONE
-    }
+    alive = {(node_of(row), row.get("pid")): rank for rank, row in tick.alive.items()}
     return {
         gpu.key: tuple(
             sorted({alive[one] for pid in gpu.pids if (one := (gpu.node, pid)) in alive})
@@ -268,8 +268,7 @@ def _without_ras(before: Tick, now: Tick, seconds: float) -> list[str]:
     awake = [
         rank
         for rank, row in now.ranks.items()
-        if (row.get("switches") or 0) - (before.ranks.get(rank, {}).get("switches") or 0)
-        > AWAKE_PER_S * seconds
+        if (rose(before.ranks.get(rank, {}), row, "switches") or 0) > AWAKE_PER_S * seconds
     ]
     return ["ranks that wake up"] if awake else []
 
@@ -303,10 +302,10 @@ def behind(tick: Tick) -> tuple[int, ...]:
 def _ended_or_stopped(
     tick: Tick, seen: dict[tuple[str, int], float], said: set[tuple[str, int]]
 ) -> Iterator[Event]:
-    alive = [rank for rank, row in tick.ranks.items() if row.get("state") not in GONE]
+    alive = tick.alive
     for rank, row in tick.ranks.items():
         state = row.get("state")
-        what = ENDED if state in GONE and alive else STOPPED if state in ("T", "t") else None
+        what = ENDED if state in GONE and alive else STOPPED if state in HALTED else None
         for other in (ENDED, STOPPED):
             if other != what:
                 seen.pop((other, rank), None)

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from unhang.core.table import Line
 from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
+from unhang.jobs.inspect.rank_looks import GONE, HALTED
 from unhang.jobs.inspect.whose_gpus import Gpu
-from unhang.jobs.watch.detector import GONE, Tick
+from unhang.jobs.watch.detector import Tick
 from unhang_node.base.parse.values import integer_or_none
 
 WAITS_PERCENT = 95  # a GPU that waits in NCCL's kernel shows as busy and moves no memory
@@ -23,7 +24,6 @@ COLUMNS = {
     "MHz": 4,
     "launched": 10,
 }
-STOPPED = ("T", "t")
 
 
 def gpu_table(tick: Tick, since_s: float, width: int) -> list[Line]:
@@ -83,7 +83,7 @@ def _note(tick: Tick, ranks: list[int], gpu: Gpu | None) -> str:
     notes = (
         (gpu and gpu.is_lost, "does not answer"),
         (any(state in GONE for state in states), "ended"),
-        (any(state in STOPPED for state in states), "stopped"),
+        (any(state in HALTED for state in states), "stopped"),
         ("D" in states, "in the kernel"),
         ({*ranks}.intersection(tick.missing), "silent"),
         (behind > 0, f"behind by {behind}"),

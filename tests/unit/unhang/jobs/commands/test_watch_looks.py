@@ -180,8 +180,12 @@ def test_progress_between_two_looks_is_another_stall():
     assert verdicts_of([evidence("loader")], moves_at=100)[0] == [220.0]
 
 
-def test_who_waits_for_no_data_hangs_at_the_first_look():
+def test_who_waits_for_no_data_hangs_at_the_first_look_and_who_waits_for_a_child_at_the_next():
+    document = json.loads(evidence("never"))
+    waits = [{"pid": row["pid"], "wait": {"call": "wait"}} for row in document["ranks"]]
+    document["sections"]["sockets"] = {"ranks": waits}
     assert verdicts_of([evidence("never")])[0] == [60.0]
+    assert verdicts_of([json.dumps(document)])[0] == [120.0]
 
 
 @pytest.mark.parametrize("on_hang", ["dump", "terminate"])

@@ -133,21 +133,58 @@ def of_three(scene: str, ways: dict[int, list[str]]) -> dict:
 TORCH = "/site-packages/torch/distributed/distributed_c10d.py:3"
 
 
-def test_who_went_another_way_is_named_and_not_the_root_of_a_broadcast():
-    """Its operation is the others' next one: by operations alone the root is the odd one."""
-    ways = {0: ("broadcast", "train (/app/a.py:5)", 40), 1: ("all_reduce", "odd (/app/a.py:3)", 39),
-            2: ("all_reduce", "train (/app/a.py:7)", 40)}  # fmt: skip
+@pytest.mark.parametrize(
+    ("ways", "named", "certain", "words"),
+    [
+        # its operation is the others' next one: by operations alone the root is the odd one
+        ((("broadcast", "train", 40), ("all_reduce", "odd", 39), ("all_reduce", "train", 40)),
+         [1], True, "different operations: all_reduce: rank 1-2; broadcast: rank 0; rank 1 went"),
+        # the same helper, called from another line, which a rank may do and mean it
+        ((("all_reduce", "sync", 40), ("all_reduce", "sync", 39), ("all_reduce", "sync", 40)),
+         [1], False, "lines that lead to all_reduce: main (a.py:39): rank 1; main (a.py:40): rank"
+         " 0,2; rank 1 went another way"),
+        # a message between two keeps those in the barrier waiting
+        ((("barrier", "train", 40), ("recv", "take", 38), ("send", "give", 39)),
+         [1, 2], True, "barrier: rank 0; recv: rank 1; send: rank 2; rank 1-2 went another way"),
+        # stages of a pipeline are at lines of their own
+        ((("recv", "take", 40), ("recv", "take", 39), ("recv", "take", 40)),
+         [None], True, "an order of calls"),
+    ],
+    ids=["root", "helper", "messages", "stages"],
+)  # fmt: skip
+def test_who_went_another_way_is_named_and_not_who_only_waits_for_it(ways, named, certain, words):
     document = of_three("differ", {
-        rank: [f"{function} ({TORCH})", own, f"main (/app/a.py:{line})"]
-        for rank, (function, own, line) in ways.items()
+        rank: [f"{function} ({TORCH})", f"{own} (/app/a.py:5)", f"main (/app/a.py:{line})"]
+        for rank, (function, own, line) in enumerate(ways)
     })  # fmt: skip
     document["sections"].pop("ras")
     found = inspection_of([document])
-    assert (found["state"], [one["rank"] for one in found["suspects"]]) == ("hung", [1])
-    assert found["headline"] == (
-        "ranks wait in different operations: all_reduce: rank 1-2; broadcast: rank 0; rank 1 went"
-        " another way"
-    )
+    assert (found["state"], [one["rank"] for one in found["suspects"]]) == ("hung", named)
+    assert words in found["headline"]
+    assert all(one["blind"] is not certain for one in found["suspects"])
+    document["sections"].pop("nvml")
+    for row in document["sections"]["proc"]["ranks_2"]:  # steps that are met at the same lines
+        row["switches"] += 300
+    assert inspection_of([document])["suspects"] == []
+
+
+def test_a_rank_at_rest_is_named_to_whose_store_the_others_dial_and_one_that_imports_is_not():
+    dials = ["_env_rendezvous_handler (/site-packages/torch/distributed/rendezvous.py:2)",
+             "init (/app/a.py:5)"]  # fmt: skip
+    imports = ["<module> (/app/heavy.py:3)", "_call (<frozen importlib._bootstrap>:241)"]
+    works = ["prepare (/app/a.py:9)"]
+    for frames, state, *told in (
+        (works, "S", "hung", [0]), (works, "R", "unknown", [0]), (imports, "R", "starting", []),
+    ):  # fmt: skip
+        document = of_three("never", {0: frames, 1: dials, 2: dials})
+        document["sections"].pop("ras")
+        for rows in ("ranks_1", "ranks_2"):
+            for row in document["sections"]["proc"][rows]:
+                is_first = row["pid"] == document["ranks"][0]["pid"]
+                row["switches"] = 5 if is_first else int(rows[-1]) * 40
+                row["state"] = state if is_first else "S"
+        found = inspection_of([document])
+        assert [found["state"], [one["rank"] for one in found["suspects"]]] == told
 
 
 def test_ranks_that_never_met_are_not_sent_to_their_links_or_their_calls():

@@ -151,14 +151,8 @@ def test_a_job_of_a_framework_is_told_while_it_trains_and_while_it_hangs(name):
     )
     assert {row["framework"] for row in hangs["ranks"]} == {framework}
     assert_told(trains, "running", None, "collectives were launched", None)
-    assert_told(hangs, "hung", 1, place, "slow_rank_or_io" if name == "accelerate" else None)
-    assert_told(
-        hangs,
-        "hung",
-        1,
-        f"never launched {collective}",
-        "slow_rank_or_io" if name == "accelerate" else None,
-    )
+    for words in (place, f"never launched {collective}"):
+        assert_told(hangs, "hung", 1, words, "slow_rank_or_io" if name == "accelerate" else None)
 
 
 def assert_told(
