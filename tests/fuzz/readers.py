@@ -34,7 +34,7 @@ from unhang.audit.report.smoke_results import read_smoke_tests
 from unhang.audit.report.smoke_view import smoke_view
 from unhang.audit.ways.arrivals import write_arrivals
 from unhang.audit.ways.documents import read_arrival, split_documents
-from unhang.core.baselines import bandwidth_rows, history_rows, read_baselines
+from unhang.core.baselines import bandwidth_rows, read_baselines
 from unhang.core.catalogue.kept_yaml import folders_of
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
@@ -67,6 +67,7 @@ from unhang.jobs.watch.detector import Tick, detect
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
 from unhang.smoke.bandwidth import expectation
+from unhang.smoke.expectations import read_expectations
 from unhang.smoke.flight_recorder import summarise
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge
@@ -501,8 +502,7 @@ def _smoke_events(data: bytes) -> None:
 
 
 def _smoke(data: bytes) -> None:
-    """A smoke test's result on the page and in a ticket, as a baseline, and as the policy's
-    rows."""
+    """A smoke test's result on the page and in a ticket, and as the policy's rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         path.write_bytes(data)
@@ -510,10 +510,10 @@ def _smoke(data: bytes) -> None:
         assert all(one.isprintable() for one in tests.faults)
         render_page(fleets.document([], {"ok": 1}), {}, [], smoke=smoke_view(tests))
         results = list(read_baselines([str(path)]))
-        past = history_rows(results)
-        for group, row in past:
-            expectation(group, row, [], past)
-        bandwidth_rows(results)
+        known = read_expectations(bandwidth_rows(results)).bandwidth
+        for result in results:
+            for row in result.collectives if result.group else ():
+                expectation(result.group, row, known)
 
 
 _PACKAGE = (
