@@ -57,9 +57,8 @@ test-chosen-roles: archive-packages $(DEV_STAMP)
 test-sweeps: $(DEV_STAMP) ## Run the sweeps: each rule against each, every release and incident, damaged documents; no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/sweeps $(TEST_ARGS)
 
-simulate: $(DEV_STAMP) ## Simulate 10,000 random rollouts with kills, faults and second controllers, 40 months of a fleet of 1,000, and kill one in each step (nightly)
+simulate: $(DEV_STAMP) ## Simulate 10,000 random rollouts with kills, faults and second controllers, and kill one in each step (nightly)
 	SIMULATED_ROLLOUTS=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/plays/test_simulated_rollouts.py -k always_hold $(TEST_ARGS)
-	SIMULATED_MONTHS=40 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/plays/test_simulated_month.py -k in_a_month $(TEST_ARGS)
 	KILL_POINTS=every $(PYTEST) --timeout 7200 tests/plays/test_rollout_kill_points.py $(TEST_ARGS)
 
 kill-points: tier-packages $(DEV_STAMP) ## Kill the controller of a booted node's rollout in each step, as root on Linux (nightly)

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from inspect_step import step_frameworks, step_inspect
+from inspect_step import step_inspect
 from job_steps import step_job
 from nccl_tests import build_nccl_tests, find_nccl_tests
 from node_steps import (
@@ -89,7 +89,7 @@ STEPS = {
     "experiments": Step(step_experiments, 90, shared=False), "logs": Step(step_logs, 20),
     "dead_interface": Step(step_dead_interface, 30),
     "audit": Step(step_audit, 30),
-    "frameworks": Step(step_frameworks, 100, shared=False), "inspect": Step(step_inspect, 90),
+    "inspect": Step(step_inspect, 90),
 }  # fmt: skip
 NEED_ONE_GPU = ("network",)
 

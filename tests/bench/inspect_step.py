@@ -39,26 +39,3 @@ def step_inspect(bench: Bench) -> None:
     bench.expect("inspect", bool(whole) and not wrong, "state, rank and cause of every scene")
     bench.say("scenes inspected", f"{len(whole)}, wrong: {', '.join(wrong) or 'none'}")
     bench.measured["inspect"] = rows
-
-
-def step_frameworks(bench: Bench) -> None:
-    """Jobs of frameworks that are installed: running while they train, hung with the right rank
-    when one stops."""
-    subprocess.run(
-        [
-            bench.python,
-            str(Path(__file__).with_name("inspect_frameworks.py")),
-            "--out",
-            str(bench.out / "frameworks"),
-        ],
-        check=True,
-        timeout=300,
-    )
-    rows = json.loads((bench.out / "frameworks" / "frameworks.json").read_text(encoding="utf-8"))
-    tried = [row for row in rows if row["moment"] != "not installed"]
-    wrong = [f"{row['framework']} {row['moment']}" for row in tried if not row.get("right")]
-    bench.expect(
-        "frameworks", bool(tried) and not wrong, "the right state and rank for each framework"
-    )
-    bench.say("frameworks inspected", f"{len(tried)} looks, wrong: {', '.join(wrong) or 'none'}")
-    bench.measured["frameworks"] = rows

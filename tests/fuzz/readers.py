@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import fleets
+from foreign_schemas import junit_faults
 
-from fuzz.writers import HOSTILE, SLURM, list_slurm, share, type_commands, write
+from fuzz.writers import HOSTILE, SLURM, list_slurm, write
 from unhang.act.commands.record_check import _document, _lines
 from unhang.act.gate.admission import admission_file, admission_record, record_line
 from unhang.act.gate.verifying import verify
@@ -33,24 +34,29 @@ from unhang.audit.report.smoke_results import read_smoke_tests
 from unhang.audit.report.smoke_view import smoke_view
 from unhang.audit.ways.arrivals import write_arrivals
 from unhang.audit.ways.documents import read_arrival, split_documents
-from unhang.core.baselines import bandwidth_rows, history_rows, read_baselines
+from unhang.core.baselines import bandwidth_rows, read_baselines
 from unhang.core.catalogue.kept_yaml import folders_of
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
+from unhang.core.redact import Mask
 from unhang.core.run.documents import InvalidNode, decode_node
+from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.policy import one_line, policy_faults
+from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import GOOD
 from unhang.core.strict_json import NotStrict, parse_strictly
 from unhang.core.strict_yaml import YamlFault, parse_yaml
 from unhang.core.table import printed
-from unhang.core.verdict.streams import parse_events
+from unhang.core.verdict.smoke_result import document_of, smoke_result
+from unhang.core.verdict.streams import Stream, parse_events
 from unhang.jobs.commands.watch_outputs import Outputs, render_metrics
 from unhang.jobs.diagnose.log_facts import describe, gather_facts
 from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.ranking import rank_causes
+from unhang.jobs.diagnose.rendering import facts_in_words
 from unhang.jobs.inspect.bundle import checked, is_bundle, read_documents, write_bundle
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
@@ -61,7 +67,10 @@ from unhang.jobs.watch.detector import Tick, detect
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
 from unhang.smoke.bandwidth import expectation
+from unhang.smoke.expectations import read_expectations
 from unhang.smoke.flight_recorder import summarise
+from unhang.smoke.render import render_junit, render_table
+from unhang.smoke.result import judge
 from unhang_node.base.parse.dpkg import parse_status
 from unhang_node.base.parse.values import parse_json
 from unhang_node.base.root import Root
@@ -291,8 +300,9 @@ def _read_log(data: bytes) -> None:
     facts = gather_facts(
         [scan_blocks(read_blocks(io.BytesIO(data), Input("log")), "log", _sieve())]
     )
-    describe(facts)
+    assert facts_in_words(describe(facts))
     rank_causes(facts, load_causes())
+    Mask(facts.hosts).text(data.decode("utf-8", "replace"))
 
 
 def _lint(data: bytes) -> None:
@@ -476,9 +486,23 @@ def _smoke_results() -> list[bytes]:
     return [(FIXTURES / "h200x8" / "smoke.json").read_bytes()]
 
 
+def _smoke_events(data: bytes) -> None:
+    """The result of what two nodes say keeps its schema, whatever they say."""
+    lines = data.split(b"\n")
+    judged = judge(
+        [
+            Stream(host, (rank,), tuple(parse_events(lines, (rank,))))
+            for rank, host in enumerate("ab")
+        ]
+    )
+    result = document_of(judged)
+    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    render_table(smoke_result(masked_document(result)))
+    assert junit_faults(render_junit(judged)) == []
+
+
 def _smoke(data: bytes) -> None:
-    """A smoke test's result on the page and in a ticket, as a baseline, and as the policy's
-    rows."""
+    """A smoke test's result on the page and in a ticket, and as the policy's rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         path.write_bytes(data)
@@ -486,10 +510,10 @@ def _smoke(data: bytes) -> None:
         assert all(one.isprintable() for one in tests.faults)
         render_page(fleets.document([], {"ok": 1}), {}, [], smoke=smoke_view(tests))
         results = list(read_baselines([str(path)]))
-        past = history_rows(results)
-        for group, row in past:
-            expectation(group, row, [], past)
-        bandwidth_rows(results)
+        known = read_expectations(bandwidth_rows(results)).bandwidth
+        for result in results:
+            for row in result.collectives if result.group else ():
+                expectation(result.group, row, known)
 
 
 _PACKAGE = (
@@ -505,11 +529,9 @@ READERS: Mapping[str, Reader] = {
     ),
     "yaml": Reader(_rule_files, lambda data: parse_yaml(data, "fuzz.yml"), (YamlFault,)),
     "writers": Reader(lambda: list(HOSTILE), write),
-    "shared": Reader(lambda: list(HOSTILE), share),
     "slurm-inventory": Reader(
         lambda: list(SLURM), list_slurm, (ValueError, UserError), structured=True
     ),
-    "commands": Reader(lambda: list(HOSTILE), type_commands),
     "evidence": Reader(_evidence, _inspect, (UserError,), structured=True),
     "bundles": Reader(_bundles, _unpack, (UserError,)),
     "admission": Reader(_admissions, _admit, (ValueError,), structured=True),
@@ -522,7 +544,7 @@ READERS: Mapping[str, Reader] = {
         lambda data: expand_limit(data.decode("utf-8", "replace")),
         (UserError,),
     ),
-    "smoke-events": Reader(_events, lambda data: list(parse_events(data.split(b"\n"), (0, 1)))),
+    "smoke-events": Reader(_events, _smoke_events),
     "pickle": Reader(
         lambda: [
             pickle.dumps(

@@ -97,7 +97,7 @@ def test_a_smoke_test_is_held_against_what_the_policy_says_was_reached(tmp_path,
     found = judge_bandwidth(
         result.group,
         measured,
-        read_expectations((), bandwidth_of(str(tmp_path / "policy.yml"))).bandwidth,
+        read_expectations(bandwidth_of(str(tmp_path / "policy.yml"))).bandwidth,
     )
     assert {row.source for row in found} == {"the policy's bandwidth"}
     assert [row.verdict for row in found] == ["pass"] * 10 + ["fail"] * 10

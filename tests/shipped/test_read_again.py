@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -32,15 +31,10 @@ def written(demo_audit, tmp_path_factory):
     printed("plan", run)
     smoke = f"smoke --local --nproc 2 --phases bandwidth --sizes 64K --out {folder}/smoke"
     printed(*smoke.split())
-    key = folder / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    (folder / "signers").write_text(f"* {key.with_suffix('.pub').read_text()}")
-    ticket = f"report {run} --host gpu007 -o ticket --out {folder}/ticket --key {key}"
-    printed(*ticket.split())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNHANG_WATCHED", str(folder / "record"))
         printed("watch", "--", sys.executable, "-c", "")
-    places = {one: folder / one for one in (*texts, "record", "smoke", "ticket", "signers")}
+    places = {one: folder / one for one in (*texts, "record", "smoke")}
     return {**places, "run": run, "plan": run / "plan.json"}
 
 
@@ -60,8 +54,6 @@ READERS = [
     ("record", "watch --record {record}"),
     ("smoke", "policy --from {run} --limit gpu001 --smoke {smoke}"),
     ("smoke", "report {run} -o html --smoke {smoke}"),
-    ("smoke", "smoke --local --nproc 2 --phases bandwidth --sizes 64K --baseline {smoke}"),
-    ("ticket", "report --verify-ticket {ticket} --allowed-signers {signers}"),
 ]
 
 

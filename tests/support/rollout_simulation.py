@@ -13,7 +13,7 @@ from standing_rollouts import standing_of
 
 from unhang.act.plan.plan_document import Wave
 from unhang.act.rollout import failure_limit, state_machine
-from unhang.act.rollout.floor import Floor, Service, floor_evidence, floor_left
+from unhang.act.rollout.floor import Service, floor_evidence, floor_left
 from unhang.act.rollout.journal_text import (
     LONGEST_LINE_BYTES,
     JournalParser,
@@ -56,13 +56,12 @@ class Killed(Exception):
 
 @dataclasses.dataclass
 class Journal:
-    """The bytes of the journal, as on a disk. reads_anew: each controller reads it from its
-    beginning, and what was followed must be the same."""
+    """The bytes of the journal, as on a disk. Each controller reads it from its beginning, and what
+    was followed must be the same."""
 
     content: bytearray = dataclasses.field(default_factory=bytearray)
     newest: int = 0
     tears: random.Random | None = None
-    reads_anew: bool = True
     known: RolloutState = dataclasses.field(default_factory=RolloutState)
     followed: JournalParser = dataclasses.field(default_factory=JournalParser)
 
@@ -86,8 +85,6 @@ class Journal:
         self.content += new
 
     def begin(self) -> int:
-        if not self.reads_anew:
-            return self._begin(self.read().epoch)
         entries = parse_journal(self.content).entries
         followed, anew = self.read(), RolloutState(self.known.waves).take(entries)
         counted = standing_of(anew.waves, anew.nodes, anew.epoch)
@@ -99,10 +96,7 @@ class Journal:
                 f"expected what was followed to be what is read anew, found {vars(followed)} and"
                 f" {vars(anew)}"
             )
-        return self._begin(last_epoch(entries))
-
-    def _begin(self, last: int) -> int:
-        self.newest = max(self.newest, last) + 1
+        self.newest = max(self.newest, last_epoch(entries)) + 1
         self.append(self.newest, Entry(AT, "", ROLLOUT, BEGUN, self.newest))
         return self.newest
 
@@ -131,7 +125,7 @@ class SimulatedPlan:
 @dataclasses.dataclass
 class RandomRollout:
     """One random rollout. rules, failure_limit, floor: the functions that decide; a test passes
-    wrong ones. at: the present; ending: why the rollout ends here, "" if it goes on."""
+    wrong ones."""
 
     plan: SimulatedPlan
     world: World
@@ -143,9 +137,6 @@ class RandomRollout:
     finished_at: int = 0
     ended: dict[str, str] = dataclasses.field(default_factory=dict)
     faults_at_first: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
-    run: str = RUN
-    at: str = AT
-    ending: str = ""
 
     def __post_init__(self) -> None:
         self.journal.of(self.plan.waves)
@@ -168,15 +159,14 @@ def controller(case: RandomRollout) -> Iterator[None]:
         case.journal.append(epoch, entry)
 
     yield from look_back(case, fallen(case.journal.read(), case.plan.waves), "", put)
-    given = [case.ending] if case.ending else []
     for number, _wave in enumerate(case.plan.waves):
         yield
         yield from soak_before(case, number, put)
         yield from keep_floor(case, put)
-        admitted = case.failure_limit.admit(case.journal.read(), number, case.plan.limits, *given)
+        admitted = case.failure_limit.admit(case.journal.read(), number, case.plan.limits)
         put(
             Entry(
-                case.at,
+                AT,
                 "",
                 FAILURE_LIMIT,
                 FAILED if admitted.stopped else DONE,
@@ -186,17 +176,17 @@ def controller(case: RandomRollout) -> Iterator[None]:
         )
         for host, why in admitted.postponed.items():
             if host not in admitted.begin:
-                put(Entry(case.at, host, "lock", DEFERRED, 0, {"why": why}))
+                put(Entry(AT, host, "lock", DEFERRED, 0, {"why": why}))
         for host in admitted.begin:
             why = case.rules.refusal(case.journal.read().node(host), case.plan.targets[host])
             if why:
-                put(Entry(case.at, host, "lock", FAILED, 0, {"why": why}))
+                put(Entry(AT, host, "lock", FAILED, 0, {"why": why}))
         for step in STEPS:
             if step == "drain":
                 yield from keep_floor(case, put)
-            yield from play_step(case, epoch, number, admitted, step, put, given)
+            yield from play_step(case, epoch, number, admitted, step, put)
     yield from soak_before(case, len(case.plan.waves), put)
-    put(Entry(case.at, "", ROLLOUT, DONE, epoch, {"closed": given[0]} if given else {}))
+    put(Entry(AT, "", ROLLOUT, DONE, epoch))
 
 
 def soak_before(case: RandomRollout, wave: int, put) -> Iterator[None]:
@@ -206,7 +196,7 @@ def soak_before(case: RandomRollout, wave: int, put) -> Iterator[None]:
         return
     put(
         Entry(
-            case.at,
+            AT,
             "",
             SOAK,
             BEGUN,
@@ -216,7 +206,7 @@ def soak_before(case: RandomRollout, wave: int, put) -> Iterator[None]:
     )
     yield
     yield from look_back(case, soaking.hosts, soaking.until, put)
-    put(Entry(case.at, "", SOAK, DONE, case.journal.newest, {"until": soaking.until}))
+    put(Entry(AT, "", SOAK, DONE, case.journal.newest, {"until": soaking.until}))
 
 
 def look_back(case: RandomRollout, hosts, until: str, put) -> Iterator[None]:
@@ -226,7 +216,7 @@ def look_back(case: RandomRollout, hosts, until: str, put) -> Iterator[None]:
         well = node.up and node.boot_id == known.boot_id and node.drained_by is None
         put(
             Entry(
-                case.at,
+                AT,
                 host,
                 SOAK,
                 DONE if well else FAILED,
@@ -245,13 +235,10 @@ def keep_floor(case: RandomRollout, put) -> Iterator[None]:
     out = case.world.listed()
     yield
     ours = case.journal.read().out
-    if case.world.scheduler_is_away:
-        left = Floor(len(ours), "the scheduler does not answer")
-    else:
-        left = case.floor(
-            Service(frozenset(case.world.fleet() - out.keys()), out), ours, case.plan.floor
-        )
-    put(Entry(case.at, "", FLOOR, DONE, case.journal.newest, floor_evidence(left)))
+    left = case.floor(
+        Service(frozenset(case.world.fleet() - out.keys()), out), ours, case.plan.floor
+    )
+    put(Entry(AT, "", FLOOR, DONE, case.journal.newest, floor_evidence(left)))
 
 
 def play_step(
@@ -261,7 +248,6 @@ def play_step(
     admitted: failure_limit.Admission,
     step: str,
     put,
-    given: list[str],
 ) -> Iterator[None]:
     """One step over a batch: finds the nodes that need it, begins all of them, then judges and
     records each answer."""
@@ -270,9 +256,8 @@ def play_step(
         host: case.failure_limit.why_not(standing, host, wave, case.plan.limits)
         for host in admitted.begin
     }
-    targets, ends = case.plan.targets, given[0] if given else None
     asked = [
-        case.rules.next_order(standing.node(host), targets[host], epoch, ends or why, *given)
+        case.rules.next_order(standing.node(host), case.plan.targets[host], epoch, why)
         for host, why in against.items()
     ]
     orders = [order for order in asked if order is not None and order.step == step]
@@ -287,7 +272,7 @@ def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]
         if order in going:
             put(
                 Entry(
-                    case.at,
+                    AT,
                     order.host,
                     order.step,
                     BEGUN,
@@ -299,14 +284,14 @@ def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]
         yield
     results = {host: StepResult("failed", {"why": why}) for host, why in refused.items()}
     if going:
-        for part in case.world.carry_out(going, case.run, case.plan.targets):
+        for part in case.world.carry_out(going, RUN, case.plan.targets):
             results |= part
             yield
     for order in orders:
         status, evidence = case.rules.judge(
             order, results[order.host], case.plan.targets[order.host]
         )
-        put(Entry(case.at, order.host, order.step, status, order.token, evidence))
+        put(Entry(AT, order.host, order.step, status, order.token, evidence))
         yield
 
 

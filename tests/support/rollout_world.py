@@ -66,7 +66,6 @@ class World:
     def __init__(self, nodes: list[Node], beside: Mapping[str, bool] | None = None) -> None:
         self.nodes = {node.host: node for node in nodes}
         self.beside = dict(beside or {})
-        self.scheduler_is_away = False
         self.log: list[tuple[str, str, Any]] = []
         for node in nodes:
             if "booted since the plan" in node.faults:
@@ -159,10 +158,6 @@ class World:
             "failed", {"why": "expected it drained, found a-job-since", "free": False}
         )
 
-    def takes_over(self, node: Node, run: str) -> bool:
-        """Whether the run makes the drain of another run its own."""
-        return False
-
     def _crash(self, node: Node, at: str) -> None:
         if "crashes in between" in node.faults:
             node.faults.discard("crashes in between")
@@ -198,9 +193,9 @@ class World:
             return refused
         if "drain refused" in node.faults:
             return StepResult("failed", {"why": "access denied"})
-        if "scheduler gone" in node.faults or self.scheduler_is_away:
+        if "scheduler gone" in node.faults:
             return StepResult("failed", {"why": "slurmctld does not answer"})
-        if node.drained_by is None or self.takes_over(node, run):
+        if node.drained_by is None:
             node.drained_by = f"unhang {run}"
             self.note("drain", node.host, run)
         return StepResult(
@@ -210,11 +205,11 @@ class World:
                 "owned": node.drained_by == f"unhang {run}",
                 "by": node.drained_by,
                 "reason": "x",
-                **self._jobs(node, run),
+                **self._jobs(node),
             },
         )
 
-    def _jobs(self, node: Node, run: str) -> dict[str, Any]:
+    def _jobs(self, node: Node) -> dict[str, Any]:
         """The node's jobs; one that ends later has ended when it is asked for again."""
         if "a job that ends later" in node.faults:
             node.faults.discard("a job that ends later")
@@ -227,7 +222,7 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
-        return StepResult("ok", self._jobs(node, run))
+        return StepResult("ok", self._jobs(node))
 
     def _save(self, node: Node, order: Order, run: str):
         yield
@@ -406,7 +401,7 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
-        if "scheduler gone at the end" in node.faults or self.scheduler_is_away:
+        if "scheduler gone at the end" in node.faults:
             return StepResult("failed", {"why": "slurmctld does not answer"})
         if node.drained_by in (None, f"unhang {run}"):
             node.drained_by = f"unhang {run}"
@@ -425,7 +420,7 @@ class World:
             self._boots(node, "by itself before its release")
         if order.boot_id not in (None, node.boot_id):
             return StepResult("failed", {"why": "it has booted since", "boot_id": node.boot_id})
-        if "scheduler gone at the end" in node.faults or self.scheduler_is_away:
+        if "scheduler gone at the end" in node.faults:
             return StepResult("failed", {"why": "slurmctld does not answer"})
         owned, boot_id = node.drained_by == f"unhang {run}", node.boot_id
         if owned:

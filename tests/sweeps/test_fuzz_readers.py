@@ -9,8 +9,7 @@ import pytest
 from fuzz.readers import ODD_VALUES, READERS, case, fault_of
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
-# tests/shipped/test_damaged_logs.py gives the first two twelve thousand cases of their own
-SLOW = ("log", "lint", "yaml")
+SLOW = ("log", "lint", "yaml", "smoke-events")
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -139,12 +139,6 @@ def test_a_ticket_says_how_the_node_was_after_the_repair(run, tmp_path):
     assert "repair by unhang" not in out.read_text()
 
 
-def test_a_ticket_as_a_page_holds_none(run, tmp_path):
-    out = tmp_path / "ticket.html"
-    cli.main(["report", str(run), "-o", "ticket", "--host", "gpu007", "--out", str(out)])
-    assert holds_secret(out.read_text()) == []
-
-
 @pytest.mark.parametrize("at", range(LONGEST - 60, LONGEST, 7))
 def test_a_webhook_gets_none_also_where_a_text_is_cut(at):
     said = "x" * at + " " + TEXT

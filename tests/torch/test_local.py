@@ -405,7 +405,6 @@ def test_experiments_tell_what_cures_and_junit_names_the_failed_phase_and_the_ra
         (("--env", "NCCL_ALGO"), "takes NAME=VALUE, not 'NCCL_ALGO'"),
         (("--max-size", "lots"), "is not a size such as 64K"),
         (("--port", "70000"), "--port takes a port up to 65535"),
-        (("--baseline", "/nowhere.json"), "/nowhere.json is not a result of unhang smoke"),
     ],
 )
 def test_wrong_use_is_reported_in_one_line(arguments, message):

@@ -97,7 +97,7 @@ def test_an_assistant_has_one_screen_whose_links_lead_somewhere():
     [
         ("waive a finding", ("waivers:", "until:")),
         ("bastion", ("ProxyJump",)),
-        ("ticket for the vendor", ("-o ticket", "--key")),
+        ("ticket for the vendor", ("-o ticket", "--out")),
         ("systemd timer", ("OnCalendar=", "[Service]")),
     ],
 )

@@ -86,11 +86,13 @@ def weight(name: str) -> int:
     return sum(map(tokens, files))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOW["ceilings"])
 def test_nothing_is_heavier_than_its_ceiling(name):
     assert weight(name) <= NOW["ceilings"][name]
 
 
+@pytest.mark.slow
 def test_a_ceiling_only_falls():
     """But where a decision page says why it rose."""
     commits = subprocess.run(

@@ -1,4 +1,4 @@
-"""Baselines from results of earlier smoke tests of this fleet."""
+"""The policy's bandwidth, from results of smoke tests of this fleet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from unhang.core.errors import UserError
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible, why_not_plain
-from unhang.core.verdict.smoke_result import SCHEMA, Collective, Group, SmokeResult, smoke_result
+from unhang.core.verdict.smoke_result import SCHEMA, SmokeResult, smoke_result
 
 BELOW_HISTORY = 0.9  # share of the lowest result that the fleet itself has reached
 # expectations hold from a quarter of the table's size on; small messages are latency
@@ -17,7 +17,7 @@ LARGE_BYTES = 256 << 20
 LARGEST = 64 * 1024 * 1024  # a result over a thousand nodes is a few MB
 
 
-def read_baselines(paths: Iterable[str], option: str = "--baseline") -> Iterator[SmokeResult]:
+def read_baselines(paths: Iterable[str]) -> Iterator[SmokeResult]:
     """Results in files, or in the JSON files of folders. Raises UserError for a file that is no
     result."""
     for one in paths:
@@ -27,25 +27,14 @@ def read_baselines(paths: Iterable[str], option: str = "--baseline") -> Iterator
                 document = parse_strictly(read_bounded(file, LARGEST))
             except (OSError, NotStrict) as problem:
                 raise UserError(
-                    f"{option}: {file} is not a result of unhang smoke: {problem}"
+                    f"--smoke: {file} is not a result of unhang smoke: {problem}"
                 ) from None
             try:
                 yield smoke_result(document)
             except ValueError as problem:
                 raise UserError(
-                    visible(f"{option}: {file} is not {SCHEMA}: {problem}", 1000)
+                    visible(f"--smoke: {file} is not {SCHEMA}: {problem}", 1000)
                 ) from None
-
-
-def history_rows(results: Iterable[SmokeResult]) -> list[tuple[Group, Collective]]:
-    """What earlier runs that passed have reached, for `bandwidth.expectation`."""
-    return [
-        (result.group, row)
-        for result in results
-        if result.verdict == "pass" and result.group
-        for row in result.collectives
-        if row.measures == "bandwidth"
-    ]
 
 
 def bandwidth_rows(results: Iterable[SmokeResult]) -> list[dict[str, Any]]:
@@ -55,7 +44,14 @@ def bandwidth_rows(results: Iterable[SmokeResult]) -> list[dict[str, Any]]:
     Raises UserError for texts that Ansible would take for more than data.
     """
     reached: dict[tuple[Any, ...], float] = {}
-    for group, row in history_rows(results):
+    measured = (
+        (result.group, row)
+        for result in results
+        if result.verdict == "pass" and result.group
+        for row in result.collectives
+        if row.measures == "bandwidth"
+    )
+    for group, row in measured:
         if row.size_bytes >= LARGE_BYTES and row.busbw_gb_s > 0:
             # only this operation uses the sums of NVLink SHARP
             sums = group.nvls and row.op == "all_reduce"

@@ -1,9 +1,8 @@
-"""Signs admission records and tickets with ssh-keygen, and checks signatures. The private key stays
+"""Signs admission records with ssh-keygen, and checks signatures. The private key stays
 on the controller; only ssh-keygen reads it."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -19,7 +18,7 @@ DEADLINE_S = 60
 GOOD, ANOTHER_KEY, TAMPERED = "good", "another key", "tampered"
 
 
-def sign(line: str, key: Path, namespace: str = NAMESPACE) -> str:
+def sign(line: str, key: Path) -> str:
     """The armoured signature of a line. key: the private key, or a public one whose private key an
     agent has. Raises UserError."""
     if not key.is_file():
@@ -28,7 +27,7 @@ def sign(line: str, key: Path, namespace: str = NAMESPACE) -> str:
         )
     if key.stat().st_size > MOST_KEY_BYTES:
         raise UserError(f"the key {key} is larger than {MOST_KEY_BYTES} bytes")
-    done = _ssh_keygen(["-Y", "sign", "-n", namespace, "-f", str(key)], line)
+    done = _ssh_keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], line)
     if done.returncode:
         raise UserError(
             f"{key}: ssh-keygen could not sign: {_last_line(done.stderr)}; give a readable private"
@@ -80,21 +79,6 @@ def check(line: str, signature: str, key: str) -> str:
             if _ssh_keygen(["-Y", "check-novalidate", *common], line).returncode == 0
             else TAMPERED
         )
-
-
-def signer(text: str, signature: Path, signers: Path, namespace: str) -> tuple[str, str]:
-    """(GOOD, the principal who signed) or (ANOTHER_KEY or TAMPERED, ""). signers: ssh-keygen's file
-    of allowed signers. Raises UserError."""
-    common = ["-n", namespace, "-s", str(signature)]
-    found = _ssh_keygen(["-Y", "find-principals", "-s", str(signature), "-f", str(signers)], "")
-    for one in re.split(r"[,\n]", found.stdout.strip()) if found.returncode == 0 else ():
-        if (
-            _ssh_keygen(["-Y", "verify", "-f", str(signers), "-I", one, *common], text).returncode
-            == 0
-        ):
-            return GOOD, one
-    is_of_text = _ssh_keygen(["-Y", "check-novalidate", *common], text).returncode == 0
-    return (ANOTHER_KEY if is_of_text else TAMPERED), ""
 
 
 def _ssh_keygen(arguments: list[str], text: str) -> subprocess.CompletedProcess[str]:

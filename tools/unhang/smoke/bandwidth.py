@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unhang.core.baselines import BELOW_HISTORY, LARGE_BYTES
+from unhang.core.baselines import LARGE_BYTES
 from unhang.core.verdict.smoke_result import Collective, Group, JudgedRate, Transport
 from unhang.core.verdict.streams import Event, Story
 from unhang.smoke.link_bounds import LinkBound
@@ -24,8 +24,6 @@ STANDS_OUT = 6.0  # deviations from the median
 # minimum of the MAD, as a share of the median: with a MAD of zero every rank would be a straggler
 LEAST_SPREAD = 0.08
 FEWEST_FOR_STRAGGLERS = 4
-FEWEST_IN_HISTORY = 3
-Past = Sequence[tuple[Group, Collective]]
 POLICY = "the policy's bandwidth"  # name of its rows among those of the table
 OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
 NOT_IN_TABLE = "{group.gpus} × {group.gpu} over {group.transport} is not in the table"
@@ -95,25 +93,12 @@ def expectation(
     group: Group,
     row: Collective,
     table: Iterable[Mapping[str, Any]],
-    history: Past = (),
 ) -> tuple[float, float, str] | None:
-    """(low_gb_s, high_gb_s, source) for one row, or None if unknown. The fleet's history overrides
-    the policy, and the policy the table.
-
-    The nearest size below is taken, else the nearest above. history: of earlier runs that passed.
+    """(low_gb_s, high_gb_s, source) for one row, or None if unknown. The policy overrides the
+    table. The nearest size below is taken, else the nearest above.
     """
-    own = [
-        past.busbw_gb_s
-        for of, past in history
-        if (of, past.op, past.size_bytes) == (group, row.op, row.size_bytes)
-    ]
     known = [one for one in table if _of_group(one, group, row.op)]
     known = [one for one in known if one["name"] == POLICY] or known
-    if len(own) >= FEWEST_IN_HISTORY:
-        source = f"{len(own)} earlier runs of this fleet" + (
-            "" if known else f" alone, for {NOT_IN_TABLE.format(group=group)}"
-        )
-        return round(min(own) * BELOW_HISTORY, 1), round(max(own), 1), source
     fitting = [one for one in known if row.size_bytes >= max(LARGE_BYTES, one["size_bytes"] // 4)]
     if not fitting:
         return None
@@ -144,7 +129,6 @@ def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
 
 def judge_bandwidth(
     group: Group | None, rows: Iterable[Collective], table: Sequence[Mapping[str, Any]],
-    history: Past = (),
     bound: LinkBound | None = None,
 ) -> list[JudgedRate]:  # fmt: skip
     """One judgement per measured row.
@@ -159,7 +143,7 @@ def judge_bandwidth(
             continue
         assert group is not None
         measured = row.op, row.size_bytes, row.busbw_gb_s
-        if wanted := expectation(group, row, table, history):
+        if wanted := expectation(group, row, table):
             verdict = "pass" if row.busbw_gb_s >= wanted[0] else "fail"
             judged.append(JudgedRate(*measured, *wanted, verdict))
         elif row.size_bytes >= LARGE_BYTES:
@@ -171,8 +155,8 @@ def judge_bandwidth(
 def not_judged(group: Group, operation: str, bound: LinkBound | None) -> tuple[float | None, str]:
     """(high_gb_s, source) of an unknown group. Only all_reduce uses NVLink SHARP's sums."""
     text = (
-        f"{NOT_IN_TABLE.format(group=group)} at this size, and there are fewer than"
-        f" {FEWEST_IN_HISTORY} earlier runs (--baseline)"
+        f"{NOT_IN_TABLE.format(group=group)} at this size, and the policy has no bandwidth for it"
+        " (unhang policy --smoke)"
     )
     if bound is None:
         return None, text

@@ -1,5 +1,4 @@
-"""The bandwidth of healthy groups and hardware: tables of the catalogue, and results of earlier
-runs of this fleet."""
+"""The bandwidth of healthy groups and hardware: tables of the catalogue, and the policy."""
 
 from __future__ import annotations
 
@@ -9,34 +8,28 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.counter_rates import normal_rates
-from unhang.smoke.bandwidth import POLICY, Past
+from unhang.smoke.bandwidth import POLICY
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Expectations:
-    """bandwidth: rows of the policy and of the table `bandwidth`; history: what earlier runs
-    reached; counter_rates: normal rises in a minute.
-
-    history is as `baselines.history_rows` has it.
-    """
+    """bandwidth: rows of the policy and of the table `bandwidth`; counter_rates: normal rises in a
+    minute."""
 
     bandwidth: Rows = ()
-    history: Past = ()
     counter_rates: Mapping[str, float] = field(default_factory=dict)
 
 
 NOTHING_KNOWN = Expectations()
 
 
-def read_expectations(history: Past = (), policy: Rows = ()) -> Expectations:
-    """Expectations from the catalogue, this history, and a policy's key `bandwidth`. Raises
+def read_expectations(policy: Rows = ()) -> Expectations:
+    """Expectations from the catalogue and a policy's key `bandwidth`. Raises
     UserError."""
     measured = [{**row, "name": POLICY, "high_gb_s": row["reached_gb_s"]} for row in policy]
-    return Expectations(
-        [*measured, *_table("bandwidth")], history, normal_rates(_table("counter_rates"))
-    )
+    return Expectations([*measured, *_table("bandwidth")], normal_rates(_table("counter_rates")))
 
 
 def _table(name: str) -> Rows:

@@ -58,9 +58,7 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
         reported, [event for event in events if event["e"] == "transports"], joined
     )
     bound = link_bound(group.transport, events) if group else None
-    judged = bandwidth.judge_bandwidth(
-        group, rows, expectations.bandwidth, expectations.history, bound
-    )
+    judged = bandwidth.judge_bandwidth(group, rows, expectations.bandwidth, bound)
     suspects = find_suspects(streams, reported)
     slow = bandwidth.stragglers(bandwidth.paces(reported))
     suspects += [

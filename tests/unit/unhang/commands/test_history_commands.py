@@ -332,6 +332,7 @@ def test_a_folder_goes_when_it_is_both_old_and_beyond_the_count(tmp_path, keep, 
     ] == going
 
 
+@pytest.mark.slow
 def test_a_card_that_the_last_run_read_and_this_one_does_not_is_named(tmp_path, capsys, runs_in):
     """Where neither a table of models, a setting, an admission record nor a peer says what a node
     has, its last run does."""

@@ -207,6 +207,7 @@ SLOW_CLOCK = ("gpus.devices[5].clocks.sm_max_mhz", 1200)
 OLD_VBIOS = ("gpus.devices[5].vbios", "96.00.74.00.01")
 
 
+@pytest.mark.slow
 def test_a_waiver_of_one_part_leaves_the_node_s_others(tmp_path, capsys):
     run = of_parts(tmp_path, SLOW_CLOCK)
     assert main(["waive", UNLIKE, *FOREVER, "--run", str(run), "--print"]) == 0

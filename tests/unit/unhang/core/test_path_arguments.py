@@ -33,7 +33,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(Path("run"), node("a1"))
     os.mkfifo("pipe")
-    for place in ("folder", "beside/group_vars", "beside/host_vars", "logs", "rules", "baselines"):
+    for place in ("folder", "beside/group_vars", "beside/host_vars", "logs", "rules"):
         Path(place).mkdir(parents=True)
     for place in ("folder/hosts.yml", "beside/hosts.yml", "hosts.yml"):
         Path(place).write_text(HOSTS)
@@ -41,7 +41,6 @@ def here(tmp_path, monkeypatch):
         "folder/generated.yml",
         "beside/host_vars/gpu001.yml",
         "rules/mine.yml",
-        "baselines/last.json",
     ):
         os.mkfifo(place)
     return tmp_path
@@ -62,8 +61,6 @@ REFUSED = [
     ["smoke", "--hosts", "gpu001", "--ssh-config", "pipe"],
     ["smoke", "--hosts", "gpu001", "--known-hosts", "pipe"],
     ["smoke", "--hosts", "gpu001", "--identity", "pipe"],
-    ["smoke", "--hosts", "gpu001", "--baseline", "pipe"],
-    ["smoke", "--hosts", "gpu001", "--baseline", "baselines"],
 ]
 
 

@@ -62,12 +62,14 @@ def test_what_was_typed_is_shown_without_its_control_characters(odd):
     assert all(letter.isprintable() or letter == "\n" for letter in done.stderr.decode())
 
 
+@pytest.mark.slow
 def test_every_encoding_can_print_a_catalogue(encoding="ascii"):
     done = unhang("explain", "toolkit-older-than-gpu", "-o", "json", encoding=encoding)
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_no_success():
     with open("/dev/full", "wb") as full:
         done = unhang("explain", "toolkit-older-than-gpu", stdout=full)
@@ -76,6 +78,7 @@ def test_output_that_cannot_be_written_is_no_success():
     assert done.stderr.decode().endswith("No space left on device\n")
 
 
+@pytest.mark.slow
 def test_closed_output_is_no_fault():
     done = subprocess.run(
         [

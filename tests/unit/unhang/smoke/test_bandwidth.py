@@ -15,7 +15,6 @@ from unhang.core.verdict.smoke_result import Collective, Group
 from unhang.smoke.bandwidth import (
     bus_factor,
     collective_rows,
-    expectation,
     judge_bandwidth,
     stragglers,
 )
@@ -116,18 +115,6 @@ def test_where_nothing_is_known_nothing_is_judged_and_it_says_so(group):
     assert f"{group.gpus} × {group.gpu} over {group.transport} is not in the table" in row.source
 
 
-def test_what_the_table_does_not_know_is_judged_by_the_fleets_history_alone():
-    group = Group("NVIDIA H200", 3, False, "nvlink")
-    past = [(group, measured(340.0))] * 3
-    bound = link_bound("nvlink", [{"e": "nvlink", "pairs": [], "links": LINKS}])
-    [low] = judge_bandwidth(group, [measured(200.0)], TABLE, past, bound)
-    assert low.verdict == "fail"
-    assert (
-        low.source
-        == "3 earlier runs of this fleet alone, for 3 × NVIDIA H200 over nvlink is not in the table"
-    )
-
-
 @pytest.mark.parametrize(
     "group, operation, size, busbw, name",
     [
@@ -197,14 +184,6 @@ def test_no_healthy_machine_that_was_measured_is_accused(row):
     assert half.verdict == "fail"
 
 
-def test_the_fleets_own_history_beats_the_table():
-    past = [(H200, measured(rate)) for rate in (300, 305, 310)]
-    row = measured(302.0)
-    assert judge_bandwidth(H200, [row], TABLE, past)[0].verdict == "pass"
-    assert judge_bandwidth(H200, [row], TABLE)[0].verdict == "fail"
-    assert expectation(H200, row, TABLE, past[:2])[2].startswith("table")
-
-
 def test_the_table_is_a_sound_part_of_the_catalogue():
     catalogue = load_catalogue([])
     assert "bandwidth" in catalogue.tables
@@ -269,7 +248,7 @@ def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(
 ):
     bound = link_bound(transport, [{"e": "nvlink", "pairs": [], "links": LINKS}])
     group = Group("NVIDIA L40S", 2, False, transport)
-    [row] = judge_bandwidth(group, [measured(9.0, GIB, "all_gather")], TABLE, (), bound)
+    [row] = judge_bandwidth(group, [measured(9.0, GIB, "all_gather")], TABLE, bound)
     assert (row.low_gb_s, row.high_gb_s, row.verdict) == (None, at_most, "not judged")
     assert message in row.source
     assert ("expected at most" in row.source) == (at_most is not None)
@@ -278,7 +257,7 @@ def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(
 def test_nvlink_sharp_may_exceed_the_link_in_all_reduce_alone():
     bound = link_bound("nvlink", [{"e": "nvlink", "pairs": [], "links": LINKS}])
     rows = [measured(9.0, GIB, operation) for operation in ("all_reduce", "broadcast")]
-    judged = judge_bandwidth(Group("NVIDIA X100", 8, True, "nvlink"), rows, TABLE, (), bound)
+    judged = judge_bandwidth(Group("NVIDIA X100", 8, True, "nvlink"), rows, TABLE, bound)
     assert [row.high_gb_s for row in judged] == [743.7, 478.1]
 
 

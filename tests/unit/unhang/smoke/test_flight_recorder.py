@@ -116,6 +116,7 @@ def test_a_few_bytes_that_ask_for_a_memo_of_gigabytes_are_refused(memo):
     assert "took more than it may of: memory" in refusal(b"\x80\x02]" + memo + b".")
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)  # each in a child process
 @given(st.binary(max_size=200))
 def test_any_bytes_at_all_give_a_summary_or_a_refusal(dump):

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 with the policy; UserError if the nodes are not good or could not be read."""
-    bandwidth = bandwidth_rows(read_baselines(arguments.smoke, "--smoke"))
+    bandwidth = bandwidth_rows(read_baselines(arguments.smoke))
     out = Path(arguments.out) if arguments.out else None
     if out and out.exists():
         raise UserError(f"--out: {out} exists already, and stays as it is")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unhang.audit.commands.fail_on import add_fail_on, exit_code
 from unhang.audit.commands.filters import add_filters, filtered
-from unhang.audit.commands.report_ticket import TicketOptions, verify_ticket, write_ticket
+from unhang.audit.commands.report_ticket import TicketOptions, write_ticket
 from unhang.audit.commands.run_output import ShownRun, add_format, page_of, run_of_file, show
 from unhang.audit.report.phrases import left_out
 from unhang.core.commands.common_options import (
@@ -28,7 +28,6 @@ EXAMPLES = """\
   unhang report 20261120T043323Z-a8229f1434 -o html    the page of an older run
   unhang report --owner vendor                         what the hardware's vendor has to repair
   unhang report --host gpu007 -o ticket                a ticket for the vendor of this node
-  unhang report --verify-ticket gpu007.md --allowed-signers signers   who signed a ticket
   unhang report -o html --smoke result.json            with a smoke test's phases and bandwidth"""  # noqa: E501
 
 
@@ -40,9 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=run_folder.latest_run(),
         help="run folder or its id, or a file of findings (default: %(default)s)",
     )
-    add_format(
-        parser, {"ticket": "one node's hardware faults for its vendor; --out FILE.html: as a page"}
-    )
+    add_format(parser, {"ticket": "one node's hardware faults for its vendor"})
     add_filters(parser)
     add_value(
         parser,
@@ -51,17 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "write to this file; - is standard output; html: default RUN/report.html",
     )
     add_repeatable(parser, "--smoke", "FILE", "html: add this smoke test result; repeatable")
-    add_value(
-        parser, "--key", "FILE", "ticket: sign it with this private key, into FILE.sig beside --out"
-    )
-    verify = "check FILE.sig: 0 if a key of --allowed-signers signed this ticket, else 1"
-    add_value(parser, "--verify-ticket", "FILE", verify)
-    add_value(
-        parser,
-        "--allowed-signers",
-        "FILE",
-        "who may sign tickets: a file as ssh-keygen takes it, one line NAME KEY for each",
-    )
     add_fail_on(parser)
     add_examples(parser, EXAMPLES)
 
@@ -69,13 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     """Exit code: 0 nothing found, 1 findings, 2 if the run is incomplete (as of judge). Raises
     UserError if it cannot be read."""
-    if arguments.verify_ticket or arguments.allowed_signers:
-        if not (arguments.verify_ticket and arguments.allowed_signers):
-            raise UserError(
-                "--verify-ticket FILE and --allowed-signers FILE need each other: without the"
-                " second, any key would do"
-            )
-        return verify_ticket(Path(arguments.verify_ticket), Path(arguments.allowed_signers))
     if arguments.out not in (None, "-"):
         checked_output(arguments.out)
     if arguments.smoke and arguments.format != "html":
@@ -86,8 +65,6 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     findings = read_findings(folder, beside)
     if arguments.format == "ticket":
         return write_ticket(folder, findings, TicketOptions.of(arguments))
-    if arguments.key:
-        raise UserError("--key needs --format ticket, which it signs")
     options = ShownRun.of(arguments)
     shown = filtered(folder, findings, options)
 

@@ -1,5 +1,4 @@
-"""`unhang report RUN --host gpu007 -o ticket`: one node for its vendor, in Markdown or as a page,
-signed where a key is given; `--verify-ticket`."""
+"""`unhang report RUN --host gpu007 -o ticket`: one node for its vendor, in Markdown."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from unhang.audit.history.lost_gpus import lost_gpus, sections_of
 from unhang.audit.report.smoke_results import SmokeResult, read_smoke_tests
 from unhang.audit.report.ticket import (
     Block,
-    render_html_ticket,
-    render_markdown_ticket,
+    render_ticket,
     ticket_blocks,
     ticket_findings,
 )
@@ -24,34 +22,20 @@ from unhang.core.run import run_folder
 from unhang.core.run.actions import option
 from unhang.core.run.run_input import node_paths
 from unhang.core.secrets_in_text import without_secrets
-from unhang.core.signing import ANOTHER_KEY, GOOD, MOST_KEY_BYTES, TAMPERED, sign, signer
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible
 
-NAMESPACE = "unhang-ticket"  # ssh-keygen -Y verify -n unhang-ticket
-MOST_TICKET_BYTES = 16 << 20
-_NOT_SIGNED = {
-    ANOTHER_KEY: (
-        "the signature is valid, and was made with a key that {signers} does not allow for tickets"
-    ),
-    TAMPERED: "the signature is not one of this text: one of the two was changed",
-}
-
 
 class TicketOptions(Filters, frozen=True):
-    """Which node; out: the ticket's file; smoke: files of results; key: what signs it."""
+    """Which node; out: the ticket's file; smoke: files of results."""
 
     out: str | None
     smoke: list[str]
-    key: str | None
 
 
 def write_ticket(folder: Path, findings: Mapping[str, Any], options: TicketOptions) -> int:
     """1, as of every report with findings. Raises UserError, also for a node without a fault that a
     vendor could repair."""
-    out = options.out or "-"
-    if options.key and out == "-":
-        raise UserError("--key needs --out FILE, beside which the signature is written")
     (host,) = _one_node(folder, findings, options)
     tests = read_smoke_tests(folder, [Path(one) for one in options.smoke]).results
     if not (
@@ -59,13 +43,7 @@ def write_ticket(folder: Path, findings: Mapping[str, Any], options: TicketOptio
         or any(suspect.host == host for test in tests for suspect in test.suspects)
     ):
         raise UserError(_nothing_for_a_vendor(folder, findings, host))
-    blocks = _blocks(folder, findings, host, tests)
-    deliver(
-        render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out
-    )
-    if options.key:
-        text = Path(out).read_text(encoding="utf-8")
-        run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(options.key), NAMESPACE))
+    deliver(render_ticket(_blocks(folder, findings, host, tests)), options.out or "-")
     return 1
 
 
@@ -73,7 +51,7 @@ def keep_ticket(folder: Path, findings: Mapping[str, Any], host: str) -> Path:
     """Writes the ticket of a node beside its findings, in Markdown, and returns its path. Raises
     UserError, OSError."""
     tests = read_smoke_tests(folder, []).results
-    text = render_markdown_ticket(_blocks(folder, findings, host, tests))
+    text = render_ticket(_blocks(folder, findings, host, tests))
     ticket = folder / f"ticket-{run_folder.file_stem(host)}.md"
     run_folder.write_atomically(ticket, text)
     return ticket
@@ -102,35 +80,6 @@ def _resets(sections: Mapping[str, Any]) -> Iterator[str]:
             f"{visible(row.get('verb') or '?', 40)}: {which}, {hours:g} hours before this reading,"
             f" for {faults}"
         )
-
-
-def verify_ticket(ticket: Path, signers: Path) -> int:
-    """0 if a signer in the file `signers` signed the ticket, else 1; prints which. Raises UserError
-    if a file cannot be read."""
-    signature = ticket.with_name(f"{ticket.name}.sig")
-    try:
-        text = _read(ticket, MOST_TICKET_BYTES, "a ticket").decode("utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{ticket} is not a ticket in UTF-8: it holds other bytes") from None
-    _read(signature, MOST_KEY_BYTES, "the ticket's signature")
-    _read(signers, MOST_TICKET_BYTES, f'lines like: NAME namespaces="{NAMESPACE}" ssh-ed25519 KEY')
-    state, name = signer(text, signature, signers, NAMESPACE)
-    found = (
-        f"signed by {visible(name, 200)}"
-        if state == GOOD
-        else f"{state}: {_NOT_SIGNED[state].format(signers=signers)}"
-    )
-    print(f"{ticket}: {found}")
-    return 0 if state == GOOD else 1
-
-
-def _read(path: Path, most_bytes: int, what: str) -> bytes:
-    try:
-        return read_bounded(path, most_bytes)
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror}; it must hold {what}") from None
-    except NotStrict as problem:
-        raise UserError(f"{path}: {problem}") from None
 
 
 def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) -> str:

@@ -1,10 +1,9 @@
 """One node for the vendor's desk: what it is, what failed, by which limit, with the lines that show
 it, and what was tried. Nothing of other nodes, and nothing that others than the vendor act on.
-Values in, Markdown or HTML out."""
+Values in, Markdown out."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -156,8 +155,8 @@ def _text(value: object) -> str:
     return "not read" if value is None else visible(without_secrets(str(value)), 400)
 
 
-def render_markdown_ticket(blocks: Sequence[Block]) -> str:
-    """As an issue tracker takes it."""
+def render_ticket(blocks: Sequence[Block]) -> str:
+    """Markdown, as an issue tracker takes it."""
     parts = []
     for block in blocks:
         if block.rows:
@@ -177,40 +176,3 @@ def render_markdown_ticket(blocks: Sequence[Block]) -> str:
 def _escaped(text: str) -> str:
     """Without what a terminal, Markdown, or HTML in it, would read as more."""
     return without_markdown(visible(without_secrets(text), LONGEST).replace("\\", "\\\\"))
-
-
-def render_html_ticket(blocks: Sequence[Block]) -> str:
-    """As one page that loads nothing."""
-    title = next((block.text for block in blocks if block.level == 1), "")
-    body = "\n".join(_html(block) for block in blocks)
-    style = (
-        ":root{color-scheme:light dark}body{font:16px/1.5 sans-serif;margin:2rem"
-        " auto;max-width:70rem;padding:0"
-        " 1rem}pre{overflow:auto}table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px"  # noqa: E501
-        " solid #888;padding:.2rem .6rem;text-align:left}"
-    )
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta'
-        f' http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport"'
-        f' content="width=device-width"><title>{_shown(title)}</title><style>{style}</style></head><body>\n{body}\n</body></html>\n'  # noqa: E501
-    )
-
-
-def _html(block: Block) -> str:
-    if block.rows:
-        head, *rows = block.rows
-        lines = [
-            "".join(f"<th>{_shown(cell)}</th>" for cell in head),
-            *("".join(f"<td>{_shown(cell)}</td>" for cell in row) for row in rows),
-        ]
-        return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
-    if block.lines:
-        return "<pre>" + "\n".join(map(_shown, block.lines)) + "</pre>"
-    tag = f"h{block.level}" if block.level else "p"
-    return f"<{tag}>{_shown(block.text)}</{tag}>" if block.text else ""
-
-
-def _shown(text: str) -> str:
-    return html.escape(visible(without_secrets(text), LONGEST))

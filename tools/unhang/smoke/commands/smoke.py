@@ -191,8 +191,6 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="after a failure, search for a setting that avoids it",
     )
-    earlier = "JSON results of earlier tests, or folders of them, to compare the bandwidth with"
-    add_repeatable(parser, "--baseline", "PATH", earlier)
     measured = (
         "a policy whose key bandwidth sets the expected bandwidth (unhang policy --smoke writes it)"
     )

@@ -1,12 +1,10 @@
-"""The bandwidth that a smoke test should reach: from the catalogue's tables, the policy, and
-earlier results."""
+"""The bandwidth that a smoke test should reach: from the catalogue's tables and the policy."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from unhang.core.baselines import history_rows, read_baselines
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
@@ -18,13 +16,13 @@ from unhang_node.base.parse.values import as_map
 
 
 def expectations_of(options: SmokeOptions) -> Expectations:
-    """By --baseline, --policy and --policy-bandwidth. Raises UserError."""
+    """By --policy and --policy-bandwidth. Raises UserError."""
     rows = (
         bandwidth_in(options.policy_bandwidth)
         if options.policy_bandwidth is not None
         else bandwidth_of(options.policy)
     )
-    return read_expectations(history_rows(read_baselines(options.baseline)), rows)
+    return read_expectations(rows)
 
 
 def bandwidth_of(path: str | None) -> list[dict[str, Any]]:

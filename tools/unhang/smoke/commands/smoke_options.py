@@ -6,8 +6,7 @@ from unhang.smoke.group import SessionOptions
 
 
 class SmokeOptions(SessionOptions, frozen=True, kw_only=True):
-    """env, rank_env, drill, switch: as they were typed; baseline: files and folders of earlier
-    results."""
+    """env, rank_env, drill, switch: as they were typed."""
 
     as_hosts: int | None
     host: list[str]
@@ -32,6 +31,5 @@ class SmokeOptions(SessionOptions, frozen=True, kw_only=True):
     env: list[str]
     rank_env: list[str]
     drill: list[str]
-    baseline: list[str]
     policy: str | None
     policy_bandwidth: str | None

@@ -117,6 +117,7 @@ def test_a_node_whose_answer_is_no_document_is_refused_by_name(tmp_path, capsys,
     assert "fault of unhang" not in printed
 
 
+@pytest.mark.slow
 def test_the_newest_run_can_be_named_and_is_never_taken_for_a_node(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)

@@ -127,6 +127,7 @@ def test_whatever_breaks_off_wherever_all_that_was_written_whole_is_read(steps):
     assert all(any(one == other for other in position) for one in map(as_read, whole))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(ENTRIES, st.integers(0, 400)), max_size=12),
     st.lists(st.integers(0, 3000), max_size=12),

@@ -4,6 +4,7 @@ States and answers, no node."""
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from unhang.act.rollout.steps import (
     BEGUN,
     DONE,
     FAILED,
+    PROOFS,
     RELEASED,
     ROLLOUT,
     WAITING,
@@ -186,13 +188,15 @@ def test_who_ends_a_rollout_releases_what_is_unchanged_and_keeps_what_is_changed
     changed = NodeState(
         "c", epoch=2, changed=True, applied=True, done=done, boot_id="b1", state="unfinished"
     )
+    proved = replace(changed, rebooted=True, proofs=dict.fromkeys(PROOFS, "b1"))
     orders = [
         next_order(node, Target(node.host), 2, "ended by ops", "ended by ops")
-        for node in (unchanged, changed)
+        for node in (unchanged, changed, proved)
     ]
     assert [(order.step, order.why) for order in orders] == [
         ("release", "ended by ops"),
         ("keep", "ended by ops"),
+        ("release", ""),
     ]
     rollout = RolloutState(WAVES, [unchanged])
     assert admit(rollout, 1, Limits(), "ended by ops").begin == ("b",)

@@ -81,6 +81,7 @@ SCRAPS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.fixed_dictionaries({"index": SCRAPS, "pcie": SCRAPS, "numa_node": SCRAPS}), max_size=4

@@ -189,6 +189,7 @@ def test_a_value_of_the_inventory_is_a_word_for_the_nodes_shell(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_nodes_that_share_a_home_may_keep_it_at_the_same_time(start, kept):
     with concurrent.futures.ThreadPoolExecutor(8) as several:
         done = list(several.map(lambda _: start(SENT, COLLECTOR), range(24)))

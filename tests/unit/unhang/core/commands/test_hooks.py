@@ -223,6 +223,7 @@ def test_an_option_that_is_none_is_refused_before_anything_is_done(fleet, diff, 
     assert code == 2 and errors.startswith(f"unhang: {argv[0]}") and "S3CRET" not in errors
 
 
+@pytest.mark.slow
 def test_secrets_in_what_was_found_are_masked_and_a_message_has_an_end():
     changes = [
         FoundChange(

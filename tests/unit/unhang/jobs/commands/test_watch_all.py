@@ -250,6 +250,7 @@ def test_options_that_do_not_fit_are_refused(words, expected):
         watch.run(parser.parse_args(words))
 
 
+@pytest.mark.slow
 def test_a_sampler_that_is_killed_is_replaced_and_jobs_that_ended_meanwhile_are_ended(monkeypatch):
     monkeypatch.setattr("unhang.jobs.watch.of_all.AGAIN_S", 0.01)
     said = []

@@ -114,6 +114,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_node_whose_answer_is_none_costs_no_other_node(nodes, tmp_path, case):
     answer, name, why = REFUSED[case]

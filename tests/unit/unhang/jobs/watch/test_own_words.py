@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from unhang.jobs.watch.detector import ticks
 from unhang.jobs.watch.own_words import own_words
 from unhang_node.base.root import Root
@@ -23,6 +25,7 @@ PATIENCE_S = 120
 QUIET = "import time; print('job', flush=True); time.sleep(600)"
 
 
+@pytest.mark.slow
 def test_a_job_that_shares_the_watcher_s_log_is_silent_for_as_long_as_it_is(tmp_path):
     """Each look of the watcher writes lines into that file."""
     log = tmp_path / "job.log"

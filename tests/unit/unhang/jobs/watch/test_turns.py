@@ -89,6 +89,7 @@ WATCH = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has processes of two users")
 def test_a_user_who_slows_the_looks_at_his_processes_delays_no_other_user_s(tmp_path):
     """Ten idle processes of a user who stops the helpers, then a job of another user."""

@@ -171,6 +171,7 @@ def test_versions_are_ordered_as_dpkg_orders_them(first):
         ), (first, second)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.from_regex(r"\A([0-9]:)?[0-9a-z.+~]{1,8}(-[0-9a-z.+~]{1,5})?\Z"), min_size=3, max_size=3
