@@ -87,11 +87,14 @@ def _run(name: str) -> tuple[Path, Sequence[Any]]:
 
 def _judged(lines: Sequence[str]) -> Printed | None:
     from unhang.audit.rules.compiled_catalogue import load_catalogue
-    from unhang.commands.printed_facts import findings_in, read_of, rows_in
+    from unhang.commands.printed_facts import Printed as PrintedFacts
+    from unhang.commands.printed_findings import findings_in
 
-    if not (rows := rows_in(lines)):
+    printed = PrintedFacts(lines)
+    if not printed.facts:
         return None
-    return [*findings_in(load_catalogue([]), rows)], read_of(rows)
+    shown = None if printed.shown is None else tuple(printed.shown)
+    return [*findings_in(load_catalogue([]), printed)], shown
 
 
 REFERENCE = Reference(_named, _run, _judged)

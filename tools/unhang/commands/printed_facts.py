@@ -1,291 +1,582 @@
-"""What nvidia-smi prints of GPUs (its table, -q as text and XML, --query-gpu as CSV), as the facts
-that the collector reads from NVML, each with its line; and what the rules find in them."""
+"""What the tools of a machine print, as the facts that the collector reads, each with its line.
+
+A reader turns lines into rows: an item of the facts (`network.rdma[mlx5_0].ports[1]`), and what was
+printed of it, by name; NAMES has the field of each name. The kernel's lines and the verdicts of
+health monitors go through the collector's own parsers.
+"""
 
 from __future__ import annotations
 
 import csv
+import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from statistics import multimode
-from typing import Any
+from statistics import median, multimode
+from typing import Any, NamedTuple
 
-from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.audit.rules.engine import Engine
-from unhang.audit.rules.example_nodes import example_node
-from unhang.audit.rules.examples import catalogue_view
-from unhang.core.catalogue.owners import DEFAULT_OWNER
+from unhang.core.catalogue.own_tables import table
 from unhang.core.schemas.shapes import Shape, fact_shapes
-from unhang.jobs.diagnose.looked import PrintedFault
 from unhang_node.base.nvml.gpu_fields import sysfs_address
 from unhang_node.base.nvml.names import THROTTLE_REASONS
+from unhang_node.facts.parse.kernel_log import find_faults
+from unhang_node.facts.parse.monitors import parse_document
+from unhang_node.facts.sections.filesystems import OF_CONTAINERS
+from unhang_node.facts.sections.limits import SYSCTLS
 
-# a field of a GPU in the facts, then the names that nvidia-smi has for it: columns of --query-gpu,
-# headings of -q joined by dots, tags of -q -x
+# a field of an item, then the names that tools have for it: columns of --query-gpu, headings of
+# -q joined by dots, tags of -q -x, the names of ibstat, ibv_devinfo and ibstatus, columns of df
 NAMES = """
-error                   error
-uuid                    uuid gpu_uuid
-model                   name gpu_name product_name
-pci_address             pci.bus_id gpu_bus_id gpu
-vbios                   vbios_version
-serial                  serial gpu_serial serial_number
-persistence             persistence_mode
-compute_mode            compute_mode
-recovery_action         gpu_recovery_action
-mig.enabled             mig.mode.current mig_mode.current mig_mode.current_mig
-mig.pending             mig.mode.pending mig_mode.pending mig_mode.pending_mig
-ecc.enabled             ecc.mode.current ecc_mode.current ecc_mode.current_ecc
-ecc.pending             ecc.mode.pending ecc_mode.pending ecc_mode.pending_ecc
-ecc.uncorrected_volatile   volatile_uncorr_ecc ecc.errors.uncorrected.volatile.total ecc_errors.volatile.dram_uncorrectable
-ecc.uncorrected_aggregate  ecc.errors.uncorrected.aggregate.total ecc_errors.aggregate.dram_uncorrectable
-row_remap.corrected     remapped_rows.correctable remapped_rows.correctable_error remapped_rows.remapped_row_corr
-row_remap.uncorrected   remapped_rows.uncorrectable remapped_rows.uncorrectable_error remapped_rows.remapped_row_unc
-row_remap.pending       remapped_rows.pending remapped_rows.remapped_row_pending
-row_remap.failed        remapped_rows.failure remapped_rows.remapping_failure_occurred remapped_rows.remapped_row_failure
-retired_pages.pending   retired_pages.pending retired_pages.pending_page_blacklist retired_pages.pending_retirement
-utilization_percent     utilization.gpu utilization.gpu_util
-temperature_c           temperature.gpu temperature.gpu_current_temp temperature.gpu_temp
-power_draw_w            power.draw power.draw.instant gpu_power_readings.instantaneous_power_draw
-power_limit_w           power.limit gpu_power_readings.current_power_limit
-power_limit_default_w   power.default_limit gpu_power_readings.default_power_limit
-power_limit_max_w       power.max_limit gpu_power_readings.max_power_limit
-memory_total_mib        memory.total fb_memory_usage.total
-memory_used_mib         memory.used fb_memory_usage.used
-clocks.sm_mhz           clocks.sm clocks.current.sm clocks.sm_clock
-clocks.sm_max_mhz       clocks.max.sm max_clocks.sm max_clocks.sm_clock
-pcie.generation_now     pcie.link.gen.current pcie.link.gen.gpucurrent pci.gpu_link_info.pcie_generation.current pci.pci_gpu_link_info.pcie_gen.current_link_gen
-pcie.generation_max     pcie.link.gen.max pci.gpu_link_info.pcie_generation.max pci.pci_gpu_link_info.pcie_gen.max_link_gen
-pcie.width_now          pcie.link.width.current pci.gpu_link_info.link_width.current pci.pci_gpu_link_info.link_widths.current_link_width
-pcie.width_max          pcie.link.width.max pci.gpu_link_info.link_width.max pci.pci_gpu_link_info.link_widths.max_link_width
-fabric.state            fabric.state
-fabric.status           fabric.status
+gpus.devices[].error                   error
+gpus.devices[].index                   index
+gpus.devices[].uuid                    uuid gpu_uuid
+gpus.devices[].model                   name gpu_name product_name
+gpus.devices[].pci_address             pci.bus_id gpu_bus_id gpu
+gpus.devices[].vbios                   vbios_version
+gpus.devices[].serial                  serial gpu_serial serial_number
+gpus.devices[].persistence             persistence_mode
+gpus.devices[].compute_mode            compute_mode
+gpus.devices[].recovery_action         gpu_recovery_action
+gpus.devices[].mig.enabled             mig.mode.current mig_mode.current mig_mode.current_mig
+gpus.devices[].mig.pending             mig.mode.pending mig_mode.pending mig_mode.pending_mig
+gpus.devices[].ecc.enabled             ecc.mode.current ecc_mode.current ecc_mode.current_ecc
+gpus.devices[].ecc.pending             ecc.mode.pending ecc_mode.pending ecc_mode.pending_ecc
+gpus.devices[].ecc.uncorrected_volatile   volatile_uncorr_ecc ecc.errors.uncorrected.volatile.total ecc_errors.volatile.dram_uncorrectable
+gpus.devices[].ecc.uncorrected_aggregate  ecc.errors.uncorrected.aggregate.total ecc_errors.aggregate.dram_uncorrectable
+gpus.devices[].row_remap.corrected     remapped_rows.correctable remapped_rows.correctable_error remapped_rows.remapped_row_corr
+gpus.devices[].row_remap.uncorrected   remapped_rows.uncorrectable remapped_rows.uncorrectable_error remapped_rows.remapped_row_unc
+gpus.devices[].row_remap.pending       remapped_rows.pending remapped_rows.remapped_row_pending
+gpus.devices[].row_remap.failed        remapped_rows.failure remapped_rows.remapping_failure_occurred remapped_rows.remapped_row_failure
+gpus.devices[].retired_pages.pending   retired_pages.pending retired_pages.pending_page_blacklist retired_pages.pending_retirement
+gpus.devices[].utilization_percent     utilization.gpu utilization.gpu_util
+gpus.devices[].temperature_c           temperature.gpu temperature.gpu_current_temp temperature.gpu_temp
+gpus.devices[].power_draw_w            power.draw power.draw.instant gpu_power_readings.instantaneous_power_draw
+gpus.devices[].power_limit_w           power.limit gpu_power_readings.current_power_limit
+gpus.devices[].power_limit_default_w   power.default_limit gpu_power_readings.default_power_limit
+gpus.devices[].power_limit_max_w       power.max_limit gpu_power_readings.max_power_limit
+gpus.devices[].memory_total_mib        memory.total fb_memory_usage.total
+gpus.devices[].memory_used_mib         memory.used fb_memory_usage.used
+gpus.devices[].clocks.sm_mhz           clocks.sm clocks.current.sm clocks.sm_clock
+gpus.devices[].clocks.sm_max_mhz       clocks.max.sm max_clocks.sm max_clocks.sm_clock
+gpus.devices[].pcie.generation_now     pcie.link.gen.current pcie.link.gen.gpucurrent gpu_link_info.pcie_generation.current pci_gpu_link_info.pcie_gen.current_link_gen
+gpus.devices[].pcie.generation_max     pcie.link.gen.max gpu_link_info.pcie_generation.max pci_gpu_link_info.pcie_gen.max_link_gen
+gpus.devices[].pcie.width_now          pcie.link.width.current gpu_link_info.link_width.current pci_gpu_link_info.link_widths.current_link_width
+gpus.devices[].pcie.width_max          pcie.link.width.max gpu_link_info.link_width.max pci_gpu_link_info.link_widths.max_link_width
+gpus.devices[].fabric.state            fabric.state
+gpus.devices[].fabric.status           fabric.status
+gpus.devices[].fabric.health_mask      fabric.health_mask
+gpus.devices[].clocks.throttle_reasons  clocks.throttle_reasons
+network.rdma[].name                    name
+network.rdma[].firmware                firmware_version fw_ver
+network.rdma[].board                   ca_type board_id
+network.rdma[].ports[].port            port
+network.rdma[].ports[].state           state
+network.rdma[].ports[].physical_state  physical_state phys_state
+network.rdma[].ports[].link_layer      link_layer
+network.rdma[].ports[].rate_gbps       rate
+network.rdma[].ports[].lid             base_lid port_lid
+network.rdma[].ports[].sm_lid          sm_lid
+network.interfaces[].kind              kind
+network.interfaces[].frames_damaged    rx_crc_errors_phy rx_crc_errors
+network.interfaces[].frames_received   rx_packets_phy rx_packets
+limits.filesystems[].path              mounted
+limits.filesystems[].read_only         read_only
+limits.filesystems[].type              type
+limits.filesystems[].size_bytes        size 1k-blocks
+limits.filesystems[].free_bytes        avail available
+limits.filesystems[].inodes_free_percent  iuse%
 """  # noqa: E501
+# what stands in a line by itself: a field, and the pattern of its value
+LONE = """
+driver.loaded.version     (?:Driver Version\\s*: |<driver_version>|^NVRM version: NVIDIA UNIX .*Kernel Module .*?|NVRM: loading NVIDIA UNIX .*Kernel Module .*?)(\\d{3}\\.\\d{2,3}(?:\\.\\d\\d)?)\\b
+kernel.release            ^(?:\\[ *\\d+\\.\\d+\\] )?Linux(?: version| \\S+) (\\d\\.\\d+\\.\\d\\S*) [(#]
+kernel.cmdline            (?:^Kernel |\\] Kernel |\\] )[Cc]ommand line: (.{1,2000})
+node.virtualization.is_container  ^(shm) .*/dev/shm$
+node.memory_total_bytes        ^MemTotal: +(\\d+ kB)$
+limits.memory_available_bytes  ^MemAvailable: +(\\d+ kB)$
+limits.swap_total_bytes        ^SwapTotal: +(\\d+ kB)$
+limits.swap_free_bytes         ^SwapFree: +(\\d+ kB)$
+limits.overcommit_memory       ^vm\\.overcommit_memory = (\\d)$
+limits.numa_balancing          ^kernel\\.numa_balancing = (\\d)$
+"""  # noqa: E501
+# where the lines of an item begin; "." is below the item of less depth before it
+HEADS = r"""
+gpus.devices[]          GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})
+gpus.devices[]          \s*<gpu id="([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})
+gpus.devices[]          GPU (?P<index>\d{1,3}): (?P<name>.{2,60}?) \(UUID: (?P<uuid>GPU-\S{36})\)
+network.rdma[]          (?:CA '|hca_id:\s+)(?P<name>[\w.-]{1,40})'?$
+network.rdma[].ports[]  Infiniband device '(?P<name>[\w.-]{1,40})' port (?P<port>\d{1,3}) status:
+.ports[]                \s+[Pp]ort:?\s+(?P<port>\d{1,3}):?$
+network.interfaces[]    NIC statistics:$
+"""
 # bits of NVML's health mask of a fabric: name in -q, the value of a fault, its place
-HEALTH = """
+HEALTH_BITS = """
 fabric.health.bandwidth degraded 0
 fabric.health.route_recovery_in_progress true 2
 fabric.health.route_unhealthy true 4
 fabric.health.access_timeout_recovery true 6
 """
-FIELD_OF = {name: line.split()[0] for line in NAMES.splitlines() for name in line.split()[1:]}
-FAULTS_OF = {name: (fault, int(at)) for name, fault, at in map(str.split, HEALTH.split("\n")[1:-1])}
-MOST_GPUS, FEWEST_NAMES = 64, 2
+
+OF_GPUS = "gpus.devices[]"
+IDENTITIES = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
+# what may show a fault, and is neither what tells a thing from another, nor a load or a version
+SHOWN = {
+    OF_GPUS: (
+        "recovery",
+        "ecc.uncorrected",
+        "row_remap",
+        "retired",
+        "fabric",
+        "error",
+        "clocks.throttle",
+    ),
+    "network.rdma[].ports[]": ("state", "physical_state"),
+    "network.interfaces[]": ("frames_damaged",),
+    "interconnect.by_gpu[]": ("nvlinks_active",),
+    "interconnect.links[]": ("errors",),
+    "limits.filesystems[]": ("free_bytes", "inodes_free_percent"),
+    "limits.sysctls": ("",),
+    "": ("limits.",),
+    "node.monitors[]": ("verdict",),
+    "faults": ("complete",),
+}
+FEWEST_NAMES = 2  # of a GPU, or of a line with names of columns
+SHM = "/dev/shm"  # noqa: S108 -- only its name
+SLOWED, LOG = "clocks.throttle_reasons", "kernel log"
 REASONS_OF_ALL = 6  # columns with reasons of the clocks; with fewer, another one may be active
-FRACTIONS = ("_w", "_c", "_mib", "_percent")  # fields whose numbers need not be whole
+FRACTIONS = ("_w", "_c", "_mib", "_percent", "_gbps")  # fields whose numbers need not be whole
+SEVERAL = 2  # GPUs of a machine whose output shows none: jobs of several are asked about
+FIELD_OF: dict[str, dict[str, str]] = defaultdict(dict)
+for _path, *_names in (line.split() for line in NAMES.splitlines()[1:]):
+    _list, _, _field = _path.rpartition("[].")
+    FIELD_OF[f"{_list}[]"].update(dict.fromkeys(_names, _field))
+_LONE, _HEADS = (
+    [(path, re.compile(pattern.strip())) for path, _, pattern in
+     (line.partition(" ") for line in rows.splitlines()[1:])]
+    for rows in (LONE, HEADS)
+)  # fmt: skip
+FIELD_OF["faults"] = {LOG: "complete"}
+BITS = {name: (fault, int(at)) for name, fault, at in map(str.split, HEALTH_BITS.split("\n")[1:-1])}
+_KEY, _PART = re.compile(r"\[[^\]]*\]"), re.compile(r"(\w+)(?:\[([^\]]*)\])?")
 _QUERY = re.compile(r"--query-gpu[= ](\S+)")
 _ROW = re.compile(
     r"\|\s{1,4}(?P<index>\d{1,3})\s+(?P<name>\S.{0,60}?)\s+(?P<persistence_mode>On|Off|N/A)\s*\|\s+"
     r"(?P<gpu>[0-9A-F]{4,8}:[0-9A-F:.]{7})\s+\S+\s*\|(?:\s+(?P<volatile_uncorr_ecc>\S+) \|)?"
-)
-_REASON = re.compile(
-    r"clocks_(?:event|throttle)_reasons\.(?:clocks_\w{5,8}_reason_)?(\w+?)(?:_slowdown|_setting)?"
 )
 _LOAD = re.compile(
     r"(?:.*?\s(\d{1,5}W) ?/ {0,5}(\d{1,5}W) *\|)?(?: *(\d{1,8}MiB) ?/ *(\d{1,8}MiB) *\|)?"
     r".*?(\d{1,3}%|N/A)\s+\S+\s*\|\s*"
 )
 OF_LOAD = "power.draw", "power.limit", "memory.used", "memory.total", "utilization.gpu"
-_NOT_KNOWN = re.compile(r"not known \([^()]{0,80}\), |(?: \(|, )not known \([^()]{0,80}\)(?!, )\)?")
-_GPU = re.compile(r"\bGPU (\d{1,3})\b")
-_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7}")
-_HEAD = re.compile(r'(?:GPU |\s*<gpu id=")([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})')
-_ENTRY = re.compile(r"(\s*)([^:]{1,60}?)\s*(?:: (.*))?$")
+_REASON = re.compile(
+    r"clocks_(?:event|throttle)_reasons\.(?:clocks_\w{5,8}_reason_)?(\w+?)(?:_slowdown|_setting)?"
+)
+_LINK = re.compile(
+    r"\s+Link (?P<link>\d{1,3}): (?:(?P<speed>[\d.]+) GB/s|(?P<down><inactive>)"
+    r"|(?P<kind>Replay|Recovery|CRC) Errors: (?P<count>\d+))"
+)
+_ENTRY = re.compile(r"(\s*)([^:]{1,60}?)\s*(?:: *\s*(.*))?$")
 _TAG = re.compile(r"\s*<(/?)([A-Za-z_]\w{0,60})>(?:([^<]*)</)?")
-_NUMBER = re.compile(r"(-?\d{1,12}(?:\.\d{1,6})?)(?:x| ?(?:%|[A-Za-z]{1,4}))?")
-_YES_OR_NO = {**dict.fromkeys(("enabled", "yes", "on", "true", "1"), True),
-              **dict.fromkeys(("disabled", "no", "off", "false", "0"), False)}  # fmt: skip
-IDENTITIES = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu", "index")
-OF_HEALTH = ("recovery", "ecc.uncorrected", "row_remap", "retired", "fabric")
-_Row = dict[str, tuple[str, int]]  # name -> value as printed, index of its line
+_NUMBER = re.compile(r"(-?\d{1,18}(?:\.\d{1,6})?) ?([A-Za-z%]{0,4})(?:/sec.*)?")
+_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
+_WORD = re.compile(r"(?:\d+: ?|PORT_)?(\w+?)(?:ializing|ialize)?(?: \(\d+\))?")
+_YES_OR_NO = {
+    **dict.fromkeys(("enabled", "yes", "on", "true", "1", "shm"), True),
+    **dict.fromkeys(("disabled", "no", "off", "false", "0"), False),
+}
+_PROCESS = re.compile(
+    r"\| {1,4}(\d{1,3}) {1,4}\S{1,4} {1,4}\S{1,4} +(\d{1,10}) +(?:C|C\+G|M\+C) +\S.*MiB \|"
+)
+_SYSCTL = re.compile(r"([a-z]+\.[\w.-]{1,60}) = (.{1,250})")
+_KERNEL = re.compile(r"Linux version \d|NVRM: |kernel: |\[ *\d+\.\d{6}\] ")
+# tests of DCGM whose messages say what they found; some fail on machines that are sound
+_OF_SOFTWARE = re.compile(
+    r"(?i)denylist|blacklist|nvml lib|cuda (?:main|toolkit)|permissions|persistence|environment"
+    r"|graphics proc|fabric manager|software|deployment|nccl"
+)
+_LINKED = re.compile(r" ?GPU(\d{1,2})\s+((?:(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX)\s+){2,32})")
+_Values = dict[str, tuple[Any, int]]  # name -> value as printed, index of its line
 
 
-def rows_in(lines: Sequence[str]) -> list[_Row]:
-    """The GPUs in the output of nvidia-smi, each as {name: (value, index of its line)}. Of several
-    samples of a GPU it is the last one, with what slowed it in most of them."""
-    readers = (_of_query, _of_report, _of_table)
-    samples: dict[str, list[_Row]] = {}
-    for at, row in enumerate(row for reader in readers for row in reader(lines)):
-        if len(row.keys() & FIELD_OF.keys()) >= FEWEST_NAMES:
-            name = next((row[one][0] for one in IDENTITIES if one in row), str(at))
-            samples.setdefault(name, []).append(row)
-    return [_as_one(rows) for rows in samples.values()][:MOST_GPUS]
+class Row(NamedTuple):
+    """What a tool prints of an item of the facts, or of the facts themselves, path ""."""
+
+    path: str
+    values: _Values
 
 
-def _as_one(samples: Sequence[_Row]) -> _Row:
-    last = dict(samples[-1])
-    for name in filter(_REASON.fullmatch, last):
-        last[name] = multimode([row[name][0] for row in samples if name in row])[-1], last[name][1]
-    return last
+class Printed:
+    """facts: {section: fields}, as the schema has them. at: path of a fact -> index of its line.
+    shown: names of what was read that may show a fault; None without the output of a tool."""
+
+    def __init__(self, lines: Sequence[str]):
+        self.facts: dict[str, Any] = {}
+        self.at: dict[str, int] = {}
+        self.shown: dict[str, None] | None = None
+        self._ids: dict[str, list[set[str]]] = defaultdict(list)
+        self._samples: dict[str, list[Any]] = defaultdict(list)
+        for reader in READERS:
+            for row in reader(lines):
+                self._add(row)
+        for device in self.facts.get("gpus", {}).get("devices", ()):
+            if "uncorrected_volatile" in device.get("ecc", {}):
+                device["ecc"].setdefault("enabled", True)
+            if "fabric" in device:
+                device["fabric"].setdefault("status", "success")
+
+    def _add(self, row: Row) -> None:
+        kind = _KEY.sub("[]", row.path)
+        values = {**row.values, **_together(row.values)} if kind == OF_GPUS else row.values
+        fields = {name: _field_of(kind, name) for name in values}
+        if kind == OF_GPUS and len([*filter(None, fields.values())]) < FEWEST_NAMES:
+            return
+        place, item, shape = self._item(row, kind)
+        for name, (value, at) in values.items():
+            if not (field := fields[name]):
+                continue
+            path = f"{place}.{field}".lstrip(".")
+            shown = self._usual(path, item, value) if field == SLOWED else value
+            if _put(item, field, shown, shape, kind in FIELD_OF or not kind):
+                self.at[path] = at
+                if field.startswith(SHOWN.get(kind, ())):
+                    self.shown = {**(self.shown or {}), name: None}
+        if kind:
+            self.shown = {
+                **(self.shown or {}),
+                **dict.fromkeys(filter(_REASON.fullmatch, row.values)),
+            }
+            self.at.setdefault(place, min((at for _, at in row.values.values()), default=0))
+
+    def _usual(self, path: str, item: dict[str, Any], value: Any) -> Any:
+        """What slowed a GPU in most of the samples so far."""
+        self._samples[path].append(value)
+        item.get("clocks", {}).pop("throttle_reasons", None)
+        return multimode(self._samples[path])[-1]
+
+    def _item(self, row: Row, kind: str) -> tuple[str, Any, Shape]:
+        """(place, item, its shape) that a row is of; a new one is made."""
+        holder: Any = self.facts
+        shape, place = Shape("object", fact_shapes()), ""
+        for part, key in _PART.findall(row.path):
+            shape, place = shape.fields[part], f"{place}.{part}".lstrip(".")
+            is_list = shape.kind == "list"
+            holder = holder.setdefault(part, [] if is_list else {})
+            if is_list and shape.item:
+                known, ids = self._ids[place], {key} if key else _ids_of(row)
+                number = next(
+                    (at for at, own in enumerate(known) if _is_same(own, ids)), len(known)
+                )
+                place, shape = f"{place}[{number}]", shape.item
+                if number == len(known):
+                    is_numbered = kind != OF_GPUS or any(map(str.isdigit, ids))
+                    known.append(set() if is_numbered else {str(number)})
+                    holder.append({"index": number} if kind == OF_GPUS else {})
+                known[number] |= ids
+                holder = holder[number]
+        return place, holder, shape
 
 
-def read_of(rows: Sequence[_Row]) -> tuple[str, ...]:
-    """The names of what was read that may show a fault: not of what tells a GPU from another, nor
-    of a load."""
-    return tuple(
-        dict.fromkeys(
-            name
-            for row in rows
-            for name in row
-            if _REASON.fullmatch(name) or FIELD_OF.get(name, "").startswith(OF_HEALTH)
-        )
-    )
-
-
-def findings_in(catalogue: Catalogue, rows: Sequence[_Row]) -> Iterator[PrintedFault]:
-    """What the rules find in these GPUs. Values in, values out."""
-    devices = [_device(at, row) for at, row in enumerate(rows)]
-    node = example_node({"gpus": {"count": len(rows), "devices": devices}})
-    rules = [
-        one
-        for one in catalogue.rules
-        if one.scope == "node" and any(path[0] == "gpus" for path in one.decision_reads)
+def _together(values: _Values) -> _Values:
+    """What several names of a GPU tell together: its fabric's health, what slows its clocks."""
+    found: _Values = {}
+    reasons = {one[1]: values[name] for name in values if (one := _REASON.fullmatch(name))}
+    active = {one: at for one, (text, at) in reasons.items() if text == "Active"}
+    if reasons:
+        known = tuple(one for _, one in THROTTLE_REASONS if one.removesuffix("_slowdown") in active)
+        is_known = known or len(reasons) >= REASONS_OF_ALL
+        found[SLOWED] = known if is_known else None, min(active.values(), default=0)
+    bits = [
+        (text.lower() != fault, bit, at)
+        for name, (fault, bit) in BITS.items()
+        for text, at in [values.get(name, ("N/A", 0))]
+        if text != "N/A"
     ]
-    view = catalogue_view(catalogue.tables, tuple(one.id for one in catalogue.rules))
-    for number, judged, texts, _ in Engine(rules, view).judge(node).listed:
-        if judged.verdict != "fail":
-            continue
-        rule, found = rules[number], _NOT_KNOWN.sub("", texts["found"])
-        shown = [place for path, _ in judged.evidence for place in _lines_with(path, rows)]
-        named = [int(one) for one in _GPU.findall(found)]
-        own = [place for at, place in shown if not named or devices[at]["index"] in named]
-        places = own or [
-            min(place for _, place in row.values())
-            for row, one in zip(rows, devices, strict=True)
-            if one["index"] in named
-        ]
-        gpus = named or [devices[at]["index"] for at, _ in shown]
-        yield PrintedFault(
-            rule.id, judged.severity or rule.severity, rule.row["title"], found,
-            texts.get("remedy.person", ""),
-            rule.row.get("owner", DEFAULT_OWNER), places[0] if places else 0,
-            tuple(dict.fromkeys(f"GPU {one}" for one in gpus)),
-            tuple(rule.row["sources"]),
-        )  # fmt: skip
+    if bits:
+        mask = sum((1 + is_well) << bit for is_well, bit, _ in bits)
+        found["fabric.health_mask"] = mask, min(bits)[2]
+    return found
 
 
-def _of_query(lines: Sequence[str]) -> Iterator[_Row]:
+def _ids_of(row: Row) -> set[str]:
+    """By what a row tells its GPU from others: index, UUID, address on the bus."""
+    return {str(row.values[one][0]).strip().lower() for one in IDENTITIES if one in row.values}
+
+
+def _is_same(own: set[str], ids: set[str]) -> bool:
+    addresses, others = ({one for one in of if ":" in one} for of in (own, ids))
+    if others and not addresses and not ids - others:
+        return True  # the next one that so far had a number alone
+    return bool(addresses & others if addresses and others else own & ids)
+
+
+def _field_of(kind: str, name: str) -> str | None:
+    """The field of a name, which in -q may stand below more headings."""
+    if kind not in FIELD_OF:
+        return name
+    while name not in FIELD_OF[kind] and name.count(".") > 1:
+        name = name.partition(".")[2]
+    return FIELD_OF[kind].get(name)
+
+
+def _put(item: dict[str, Any], field: str, value: Any, shape: Shape, is_printed: bool) -> bool:
+    """Puts a value at its place, a printed one in the form of the schema; whether it was read."""
+    *parts, last = [field] if shape.kind == "map" else field.split(".")
+    for part in (*parts, last):
+        shape = (shape.item if shape.kind == "map" else shape.fields[part]) or Shape("any")
+    if is_printed and isinstance(value, str):
+        value = _read(value.strip(), last, shape)
+    if value is None:
+        return False
+    for part in parts:
+        item = item.setdefault(part, {})
+    item[last] = [*value] if isinstance(value, tuple) else value
+    return True
+
+
+def _read(text: str, name: str, shape: Shape) -> Any:
+    if text.strip("[]") in ("N/A", "Not Supported", ""):
+        return None
+    if name == "pci_address":
+        return sysfs_address(text if text.count(":") > 1 else f"0:{text}")
+    word = re.sub(r"\W+", "_", text.lower())
+    if shape.kind == "flag":
+        return _YES_OR_NO.get(word)
+    if shape.kind == "number" and text.startswith("0x"):
+        return int(text[2:].partition(" ")[0], 16)
+    if shape.kind == "number":
+        number = _NUMBER.fullmatch(text.removesuffix("x"))
+        if number is None:
+            return None
+        if name.endswith("_bytes"):
+            return int(float(number[1]) * (1 << _UNITS.get(number[2][:1].upper(), 0)))
+        return float(number[1]) if name.endswith(FRACTIONS) else int(number[1].partition(".")[0])
+    if shape.values:
+        return word if word in shape.values else None
+    if name in ("state", "physical_state", "status") and (found := _WORD.fullmatch(text)):
+        return found[1].lower().replace("_", "")
+    return text
+
+
+def _of_query(lines: Sequence[str]) -> Iterator[Row]:
     """The rows below a line with names of columns."""
     names: list[str] = []
     for at, line in enumerate(lines):
         asked = _QUERY.search(line)
         cells = next(csv.reader([asked[1] if asked else line], skipinitialspace=True), [])
         heads = [cell.split("[")[0].strip() for cell in cells]
-        if len({*heads} & FIELD_OF.keys()) >= FEWEST_NAMES:
+        if len({*heads} & FIELD_OF[OF_GPUS].keys()) >= FEWEST_NAMES:
             names = heads
         elif names and len(cells) == len(names):
-            yield {name: (cell, at) for name, cell in zip(names, cells, strict=True)}
+            yield Row(OF_GPUS, {name: (cell, at) for name, cell in zip(names, cells, strict=True)})
 
 
-def _of_report(lines: Sequence[str]) -> Iterator[_Row]:
-    """The GPUs of -q, by the headings or tags around each value."""
-    row: _Row = {}
+def _of_tree(lines: Sequence[str]) -> Iterator[Row]:
+    """The items with a heading each: GPUs of -q and -x by the headings or tags around each value,
+    RDMA devices and their ports, counters of an interface."""
+    path = base = ""
+    values: _Values = {}
     above: list[tuple[int, str]] = []
     for at, line in enumerate(lines):
-        if head := _HEAD.match(line):
-            if row:
-                yield row
-            row, above = {"gpu": (head[1], at)}, []
-        elif row and (entry := _entry(line)):
+        entry = _entry(line)
+        if head := _head(line, base):
+            yield from _rows(path, values)
+            path, named = head
+            values, above = {name: (text, at) for name, text in named.items()}, []
+            base = path.partition("]")[0] + "]" if path.endswith("]") else path
+        elif entry is None and line.strip() and not line.lstrip().startswith("<"):
+            yield from _rows(path, values)
+            path, values, base = "", {}, ""
+            above = [(0, _heading(line))]
+        elif entry:
             depth, name, value = entry
             above = [one for one in above if one[0] < depth]
-            path = ".".join([*(one for _, one in above), name])
+            name = ".".join([*(one for _, one in above), name])
             if value is None:
-                above.append((depth, name))
-            else:
-                row.setdefault(path, (value, at))
-    if row:
-        yield row
+                above.append((depth, entry[1]))
+            elif path or ("." in name and _field_of(OF_GPUS, name)):
+                values.setdefault(name, (value, at))
+    yield from _rows(path, values)
 
 
-def _of_table(lines: Sequence[str]) -> Iterator[_Row]:
-    """The GPUs of the table without options: three lines each, MIG mode in the third."""
-    for at, line in enumerate(lines):
-        if not (found := _ROW.match(line)):
-            continue
-        row = {name: (text, at) for name, text in found.groupdict().items()}
-        below, mig = (*lines[at + 1 : at + 3], "", "")[:2]
-        if load := _LOAD.fullmatch(below):
-            row |= {
-                name: (text, at + 1)
-                for name, text in zip(OF_LOAD, load.groups(), strict=True)
-                if text
-            }
-        if mig:
-            row["mig.mode.current"] = mig.rstrip(" |").rpartition("|")[2], at + 2
-        if "ERR!" in line + below:
-            shown = f"nvidia-smi cannot read values of GPU {found['index']}"
-            row["error"] = shown, at if "ERR!" in line else at + 1
-        yield row
+def _head(line: str, base: str) -> tuple[str, dict[str, str]] | None:
+    for path, pattern in _HEADS:
+        if (base or path[0] != ".") and (found := pattern.match(line)):
+            whole = base + path if path[0] == "." else path
+            for key in () if path == OF_GPUS else found.groups():
+                whole = whole.replace("[]", f"[{key}]", 1)
+            return whole, found.groupdict()
+    return None
+
+
+def _rows(path: str, values: _Values) -> Iterator[Row]:
+    if path.startswith("network.interfaces"):
+        values["kind"] = "physical", 0
+    if "].ports[" in path and "name" in values:
+        yield Row(path.partition(".ports")[0], {"name": values["name"]})
+    if values:
+        yield Row(path or OF_GPUS, values)
 
 
 def _entry(line: str) -> tuple[int, str, str | None] | None:
-    """(depth, name, value or None of a heading) of a line of -q or -q -x."""
+    """(depth, name, value or None of a heading) of a line of a tree."""
     depth = len(line) - len(line.lstrip())
     if tag := _TAG.match(line):
         return None if tag[1] else (depth, tag[2], tag[3])
     found = _ENTRY.match(line)
     if not found or not depth:
         return None
-    return depth, re.sub(r"\W+", "_", found[2].strip().lower()), found[3]
+    return depth, _heading(found[2]), found[3]
 
 
-def _device(index: int, row: _Row) -> dict[str, Any]:
-    shapes = fact_shapes()["gpus"].fields["devices"].item
-    own = row.get("index", ("", 0))[0].strip()
-    device: dict[str, Any] = {"index": int(own) if own.isdecimal() else index}
-    mask = sum(
-        (1 if row[name][0].lower() == fault else 2) << place
-        for name, (fault, place) in FAULTS_OF.items()
-        if name in row and row[name][0] not in ("N/A", "")
-    )
-    for name, (text, _) in row.items():
-        if field := FIELD_OF.get(name):
-            _put(device, field, text.strip(), shapes)
-    if _ADDRESS.fullmatch(address := device.pop("pci_address", "")):
-        device["pci_address"] = sysfs_address(address)
-    if "uncorrected_volatile" in (ecc := device.get("ecc", {})):
-        ecc.setdefault("enabled", True)
-    reasons = {found[1]: row[name][0] for name in row if (found := _REASON.fullmatch(name))}
-    active = [
-        one for _, one in THROTTLE_REASONS if reasons.get(one.removesuffix("_slowdown")) == "Active"
-    ]
-    if active or len(reasons) >= REASONS_OF_ALL:
-        device.setdefault("clocks", {})["throttle_reasons"] = active
-    if fabric := device.get("fabric"):
-        fabric["status"] = fabric.get("status", "success").lower()  # as NVML has it
-        fabric.update({"health_mask": mask} if mask else {})
-    return device
+def _heading(text: str) -> str:
+    return re.sub(r"\W+", "_", text.strip()[:60].lower())
 
 
-def _put(device: dict[str, Any], field: str, text: str, shape: Shape | None) -> None:
-    """Puts a printed value at its place, in the form of the schema; one that was not read is not
-    put."""
-    *parts, last = field.split(".")
-    for part in (*parts, last):
-        shape = shape.fields[part] if shape else None
-    word, number = re.sub(r"\W+", "_", text.lower()), _NUMBER.fullmatch(text)
-    value: object = None if text.strip("[]") in ("N/A", "Not Supported", "") else text
-    if shape is None or value is None:
+def _of_table(lines: Sequence[str]) -> Iterator[Row]:
+    """The GPUs of the table without options: three lines each, MIG mode in the third."""
+    for at, line in enumerate(lines):
+        if not (found := _ROW.match(line)):
+            continue
+        values: _Values = {name: (text, at) for name, text in found.groupdict().items() if text}
+        below, mig = (*lines[at + 1 : at + 3], "", "")[:2]
+        if load := _LOAD.fullmatch(below):
+            for name, text in zip(OF_LOAD, load.groups(), strict=True):
+                values |= {name: (text, at + 1)} if text else {}
+        if mig:
+            values["mig.mode.current"] = mig.rstrip(" |").rpartition("|")[2], at + 2
+        if "ERR!" in line + below:
+            shown = f"nvidia-smi cannot read values of GPU {found['index']}"
+            values["error"] = shown, at if "ERR!" in line else at + 1
+        yield Row(OF_GPUS, values)
+
+
+def _of_links(lines: Sequence[str]) -> Iterator[Row]:
+    """The NVLinks of nvidia-smi nvlink -s and -e, counted as far as the model has them."""
+    head: dict[str, str] = {}
+    links: list[tuple[bool, int]] = []
+    for at, line in enumerate(lines):
+        if named := _head(line, ""):
+            head, links = named[1] if "index" in named[1] else {}, []
+        if not head or not (found := _LINK.match(line)):
+            continue
+        gpu, link = head["index"], found["link"]
+        values: _Values = {"gpu": (int(gpu), at), "link": (int(link), at)}
+        values["active"] = not found["down"], at
+        if found["kind"]:
+            values[f"errors.{found['kind'].lower()}"] = int(found["count"]), at
+        else:
+            values["speed_mb_s"] = int(float(found["speed"] or 0) * 1000), at
+            links.append((not found["down"], at))
+            most = table("gpu_models").get(head["name"], {}).get("nvlinks", len(links))
+            active, (_, first) = sum(one for one, _ in links), min(links)
+            counted = {"gpu": int(gpu), "uuid": head["uuid"], "nvlinks_active": active}
+            counted["nvlinks"] = min(len(links), most)
+            yield Row(
+                f"interconnect.by_gpu[{gpu}]", {one: (counted[one], first) for one in counted}
+            )
+        yield Row(f"interconnect.links[{gpu}/{link}]", values)
+
+
+def _of_topology(lines: Sequence[str]) -> Iterator[Row]:
+    """The links of nvidia-smi topo -m between GPUs of which most are linked alike to all. Pairs
+    with a bridge, and a mesh of unlike links, have no number that is the usual one."""
+    found = [(at, row) for at, line in enumerate(lines) if (row := _LINKED.match(line))]
+    cells = [[int(one[2:]) if one[:2] == "NV" else 0 for one in row[2].split()] for _, row in found]
+    if len(cells) < 3 or min(map(len, cells)) < len(cells):
         return
-    if shape.kind == "flag":
-        value = _YES_OR_NO.get(word)
-    elif shape.kind == "number":
-        has_parts = last.endswith(FRACTIONS)
-        value = number and (float(number[1]) if has_parts else int(number[1].partition(".")[0]))
-    elif shape.values:
-        value = word if word in shape.values else None
-    if value is not None:
-        for part in parts:
-            device = device.setdefault(part, {})
-        device.setdefault(last, value)
+    own = [median(row[:at] + row[at + 1 : len(cells)]) for at, row in enumerate(cells)]
+    usual = multimode(own)[0] if own else 0
+    alike = [at for at, links in enumerate(own) if links == usual]
+    if (
+        usual
+        and len(alike) >= max(3, 3 * (len(own) - len(alike)))
+        and all(cells[one][other] == usual for one in alike for other in alike if one != other)
+    ):
+        for (at, row), links in zip(found, own, strict=True):
+            counted = {"gpu": int(row[1]), "nvlinks": usual, "nvlinks_active": links}
+            yield Row(
+                f"interconnect.by_gpu[{row[1]}]",
+                {name: (int(one), at) for name, one in counted.items()},
+            )
 
 
-def _lines_with(path: str, rows: Sequence[_Row]) -> Iterator[tuple[int, int]]:
-    """(GPU, index of the line) of what the output has of a fact."""
-    found = re.match(r"gpus\.devices\[(\d+)\]\.?(.*)", path)
-    if found and int(found[1]) < len(rows):
-        for name, (text, at) in rows[int(found[1])].items():
-            is_fault = FAULTS_OF.get(name, ("",))[0] == text.strip().lower()
-            reasons = _REASON.fullmatch(name) and found[2].startswith("clocks.throttle")
-            is_fault |= bool(reasons and text == "Active")
-            if is_fault or FIELD_OF.get(name, "-").startswith(found[2]):
-                yield int(found[1]), at
+def _of_lines(lines: Sequence[str]) -> Iterator[Row]:
+    """What one line says: versions, sizes, settings of the kernel, a GPU that is lost."""
+    for at, line in enumerate(lines):
+        for path, pattern in _LONE:
+            if found := pattern.search(line):
+                yield Row("", {path: (next(filter(None, found.groups())), at)})
+        if (found := _SYSCTL.fullmatch(line)) and found[1] in SYSCTLS:
+            yield Row("limits.sysctls", {found[1]: (found[2], at)})
+        if found := _PROCESS.match(line):
+            values: _Values = {"pid": (int(found[2]), at), "use": ("compute", at)}
+            yield Row(f"gpus.devices[{found[1]}].processes[{found[2]}]", values)
+
+
+def _of_df(lines: Sequence[str]) -> Iterator[Row]:
+    """File systems of df, also with -i, -h or -T, but images and those of containers; /dev/shm."""
+    heads: list[str] = []
+    for at, line in enumerate(lines):
+        if line.startswith("Filesystem ") and line.rstrip().endswith("Mounted on"):
+            heads = line.lower().split()[:-1]
+            continue
+        cells = line.split(None, max(len(heads) - 1, 0))
+        if not heads or len(cells) != len(heads):
+            heads = []
+            continue
+        row = dict(zip(heads, cells, strict=True))
+        if "1k-blocks" in row:
+            row |= {name: f"{row[name]}K" for name in ("1k-blocks", "used", "available")}
+        if (used := row.pop("iuse%", "-").rstrip("%")).isdigit():
+            row = {**row, "iuse%": str(100 - int(used))}
+            row.pop("used", "")
+        device, path = row["filesystem"], row["mounted"].strip()
+        if path == SHM and "used" in row:
+            shm = {
+                "size_bytes": row.get("size", row.get("1k-blocks", "")),
+                "used_bytes": row["used"],
+            }
+            yield Row("", {f"limits.shm.{name}": (text, at) for name, text in shm.items()})
+        elif (device.startswith(("/dev/", "overlay")) or ":" in device or "/" in device) and not (
+            device.startswith("/dev/loop") or f"{path}/".startswith((*OF_CONTAINERS, "/media/"))
+        ):
+            row["read_only"] = "no"
+            yield Row(
+                f"limits.filesystems[{path}]", {name: (text, at) for name, text in row.items()}
+            )
+
+
+def _of_kernel(lines: Sequence[str]) -> Iterator[Row]:
+    """What the collector finds in a kernel log."""
+    text = "\n".join(lines)
+    if not _KERNEL.search(text):
+        return
+    found = find_faults(text.encode("utf-8", "replace"))
+    if found["complete"]:
+        at = text.count("\n", 0, text.rfind("Linux version "))
+        yield Row("faults", {LOG: (True, at)})
+    # lost links are counted by diagnose, which knows more programs that log them
+    for event in (one for one in found["events"] if one["kind"] != "link_down"):
+        at = text.count("\n", 0, max(text.find(event["line"]), 0))
+        yield Row("faults.events[]", {name: (value, at) for name, value in event.items()})
+
+
+def _of_monitors(lines: Sequence[str]) -> Iterator[Row]:
+    """Verdicts in the documents of health monitors that the collector knows."""
+    text = "\n".join(lines)
+    if text.lstrip()[:1] not in ("{", "["):
+        return
+    try:
+        source, rows = parse_document(json.loads(text), frozenset())
+    except (ValueError, RecursionError):
+        return
+    for row in (one for one in rows if not _OF_SOFTWARE.match(one["of"])):
+        at = text.count("\n", 0, max(text.find(json.dumps(row["text"])[1:-1]), 0))
+        values = {**row, "source": source, "path": "its output", "counts_as": row["verdict"]}
+        yield Row("node.monitors[]", {name: (value, at) for name, value in values.items()})
+
+
+READERS = (
+    _of_query, _of_tree, _of_table, _of_topology, _of_links, _of_lines, _of_df, _of_kernel,
+    _of_monitors,
+)  # fmt: skip

@@ -209,7 +209,6 @@ def redacted(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     facts = diagnosis["facts"]
     hosts = [
         *facts["hosts"],
-        *(one["node"] for one in facts.get("nodes", []) if one.get("node")),
         *(one["host"] for one in facts.get("audited", [])),
     ]
     shown = [

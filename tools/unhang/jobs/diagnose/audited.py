@@ -17,13 +17,20 @@ from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
-# nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu
+# nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu; other tools of a machine
 _OF_A_TOOL = re.compile(
     rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu|(?:^|\n)\| {1,4}\d{1,3} [^\n|]{0,90}\|"
     rb" {1,4}[0-9A-F]{4,8}:"
     rb"|(?:^|\n)[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
     rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
+    rb"|(?:^|[\n ])(?:GPU \d{1,3}: \w|CA '|hca_id:|Infiniband device '|NIC statistics:|Filesystem "
+    rb"|MemTotal:|Linux \S{1,80} \d\.|NVRM version: |[a-z]{2,6}\.\w[\w.]{1,40} = )"
+    rb"|Linux version \d|NVRM: "
+    rb"|(?:^|\n) ?GPU0\s{1,4}X\s|\x22(?:DCGM |header|overall_severity|health)"
+    rb"|Remapped Rows|ECC Errors|GPU Link Info"
 )
+_LABEL = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
+OTHER = "node_not_ready"  # the cause of findings that no other cause names
 _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}
 
 
@@ -71,28 +78,44 @@ def printed_evidence(
     found: list[Evidence] = []
     read: tuple[str, ...] | None = None
     for file, block in ends.items():
-        lines = [line.decode("utf-8", "replace") for line in block.lines]
-        if not _OF_A_TOOL.search(block.whole()) or (printed := judged(lines)) is None:
+        if not _OF_A_TOOL.search(block.whole()):
             continue
-        read = (*(read or ()), *printed[1])
-        for one in printed[0]:
-            if cause := by_rule.get(one.rule):
-                text = lines[one.at].strip()
+        lines = [line.decode("utf-8", "replace") for line in block.lines]
+        for host, places in _by_host(lines).items():
+            printed = judged([lines[at].removeprefix(f"{host}: ") for at in places])
+            if printed is None:
+                continue
+            read = read if printed[1] is None else (*(read or ()), *printed[1])
+            for one in printed[0]:
+                if not (cause := by_rule.get(one.rule, OTHER if one.severity != "info" else None)):
+                    continue
+                at = places[one.at]
                 event = Event(
-                    _signature(one.rule, one.found), file, block.number(one.at), text, {}, Prefix()
-                )
+                    _signature(one.rule, one.found), file, block.number(at), lines[at].strip(), {},
+                    Prefix(host=host or None),
+                )  # fmt: skip
                 words = {
                     "title": one.title, "means": one.found, "person": one.person, "owner": one.owner
                 }  # fmt: skip
                 id_ = f"audit:{one.rule}"  # of more GPUs no more certain than of one
                 level = "weak" if id_ in {known.id for known in found} else _LEVELS[one.severity]
+                who = (*one.who, *([f"host {host}"] if host else []))
                 found.append(
                     Evidence(
-                        cause, WEIGHTS[level], one.found, (event,), id_, one.sources, (), one.who,
-                        words,
+                        cause, WEIGHTS[level], one.found, (event,), id_, one.sources, (), who, words
                     )
-                )  # fmt: skip
+                )
     return found, read
+
+
+def _by_host(lines: Sequence[str]) -> dict[str, list[int]]:
+    """host -> indexes of its lines, where pdsh or clush put a name before most; else "" -> all."""
+    hosts: dict[str, list[int]] = {}
+    for at, line in enumerate(lines):
+        if label := _LABEL.match(line):
+            hosts.setdefault(label[1], []).append(at)
+    labelled = sum(map(len, hosts.values()))
+    return hosts if labelled * 3 > len(lines) * 2 else {"": [*range(len(lines))]}
 
 
 def audited_hosts(

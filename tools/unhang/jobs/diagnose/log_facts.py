@@ -390,7 +390,6 @@ def describe(facts: Facts) -> dict[str, Any]:
             else None,
         },
         "settings": _settings(facts),
-        "nodes": _nodes(facts),
         "bandwidth": _bandwidth(facts),
         "flight_recorder": facts.flights
         and {
@@ -519,29 +518,6 @@ def _settings(facts: Facts) -> list[dict[str, Any]]:
         {"name": name, "value": value, "file": event.file, "line": event.line}
         for (name, value), event in list(seen.items())[:256]
     ]
-
-
-def _nodes(facts: Facts) -> list[dict[str, Any]]:
-    """The state of each node in Slurm, as scontrol prints it: state and reason follow the name."""
-    nodes: list[dict[str, Any]] = []
-    for event in facts.events:
-        if event.fact == "slurm_node":
-            nodes.append(
-                {
-                    "node": event.fields["node"],
-                    "state": None,
-                    "reason": None,
-                    "file": event.file,
-                    "line": event.line,
-                }
-            )
-        elif (
-            event.fact in ("slurm_state", "slurm_reason")
-            and nodes
-            and nodes[-1]["file"] == event.file
-        ):
-            nodes[-1][event.fact.removeprefix("slurm_")] = event.fields.get("value")
-    return nodes[:MOST_LISTED]
 
 
 def _bandwidth(facts: Facts) -> dict[str, Any] | None:

@@ -59,8 +59,8 @@ class Reference:
 
     named    text -> lines on what it names, with what is known of each
     run      name of a run -> its findings.json and its findings; raises UserError
-    judged   lines of a file -> what the rules find in the output of a machine's tool; None for
-             lines of no such tool; and the names of the columns or fields that may show a fault
+    judged   lines of a file -> what the rules find in facts that they show, None without such; and
+             the names of what may show a fault, None without the output of a machine's tool
     """
 
     named: Callable[[str], list[str]]
@@ -84,7 +84,7 @@ class PrintedFault:
     sources: tuple[Mapping[str, str], ...]
 
 
-Printed = tuple[Sequence[PrintedFault], tuple[str, ...]]
+Printed = tuple[Sequence[PrintedFault], tuple[str, ...] | None]
 
 
 def _no_run(name: str) -> tuple[Path, Sequence[Any]]:

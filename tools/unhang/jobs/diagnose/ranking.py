@@ -53,11 +53,6 @@ TROUBLE = (  # evidence that by itself shows a fault
     "recorders-lag",
     "recorders-ring",
     "ras-behind",
-    "dcgm-link-test-of-some-failed",
-    "dcgm-gpu-test-of-all-failed",
-    "dcgm-software-test-of-some-failed",
-    "dcgm-software-test-of-all-failed",
-    "gpu-off-nvlink",
     "stands-elsewhere",
     "stacks-differ",
     "sxid",
@@ -186,7 +181,7 @@ def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[
     ):
         return True
     return any(
-        one.weight >= WEIGHTS["strong"] or one.words or one.id in TROUBLE
+        one.weight >= WEIGHTS["strong" if not one.words else "supporting"] or one.id in TROUBLE
         for one in (*_combined(facts, without), *more)
     )
 

@@ -249,11 +249,6 @@ def _job(facts: Mapping[str, Any]) -> list[str]:
                 for one in facts["settings"][:10]
             )
         )
-    lines += [
-        f"node {visible(one['node'], 60)}: {visible(one['state'], 60)}, reason"
-        f" {visible(one['reason'], 120)}"
-        for one in facts["nodes"][:8]
-    ]
     return lines
 
 

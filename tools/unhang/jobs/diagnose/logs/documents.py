@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from unhang.jobs.diagnose.logs.tool_documents import OF_TOOLS, as_printed
+from unhang_node.base.parse.values import as_maps
 
 MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text", "content")
 TIMES = ("time", "@timestamp", "timestamp", "ts", "__REALTIME_TIMESTAMP")
@@ -26,8 +26,7 @@ _GAP = re.compile(r"[\s,]{0,1000}")
 def may_be_document(head: bytes) -> bool:
     """Whether a file begins as a document with messages, or of a tool that is known."""
     if _BEGINS_JSON.match(head):
-        keys = (*MESSAGES, *OF_TOOLS)
-        return any(f'"{key}"'.encode() in head for key in keys)
+        return any(f'"{key}"'.encode() in head for key in (*MESSAGES, "frames"))
     return _BEGINS_XML.match(head) is not None and b"</" in head
 
 
@@ -48,8 +47,8 @@ def _in_json(text: str) -> Iterator[tuple[int, str]]:
         except (ValueError, RecursionError):
             return
         searched, number = gap.end(), 1 + text.count("\n", 0, gap.end())
-        if printed := as_printed(value):
-            yield number, printed
+        if stacks := [*_of_py_spy(value)]:
+            yield number, "\n".join(stacks)
             return
         for message in strings_of(value, 0):
             start = json.dumps(message.splitlines()[0] if message else "", ensure_ascii=False)[1:41]
@@ -100,3 +99,29 @@ def _in_xml(text: str) -> Iterator[tuple[int, str]]:
     for found in _ELEMENT.finditer(text):
         number, at = number + text.count("\n", at, found.start()), found.start()
         yield number, html.unescape(found[2])
+
+
+def _one_line(value: Any) -> str:
+    return " ".join(str(value).split())[:1000]
+
+
+def _of_py_spy(threads: Any) -> Iterator[str]:
+    """The stacks of py-spy dump --json as it prints them for people
+    (https://github.com/benfred/py-spy): a list of threads, each with its process and frames."""
+    pid = None
+    for thread in as_maps(threads):
+        if not (frames := as_maps(thread.get("frames"))):
+            continue
+        if (own := thread.get("pid")) != pid:
+            about = thread.get("process_info")
+            command = about.get("command_line") if isinstance(about, dict) else None
+            yield f"Process {_one_line(own)}: {_one_line(command or 'python')}"
+            pid = own
+        thread_id, name = thread.get("os_thread_id") or own, thread.get("thread_name") or ""
+        state = "active" if thread.get("active") else "idle"
+        state += "+gil" if thread.get("owns_gil") else ""
+        yield f'Thread {_one_line(thread_id)} ({state}): "{_one_line(name)}"'
+        for frame in frames:
+            path = frame.get("short_filename") or frame.get("filename")
+            place = f"{_one_line(path)}:{_one_line(frame.get('line'))}"
+            yield f"    {_one_line(frame.get('name'))} ({place})"

@@ -144,9 +144,9 @@ OF_A_JOB_FACTS = (
 OF_A_MACHINE_FACTS = (
     "bandwidth_row", "dcgm_row", "fabric_manager_not_needed", "gid_row", "gpu_listed",
     "gpu_load", "gpu_row",
-    "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width",
+    "ib_adapter", "interface", "link_mtu", "link_up", "link_width",
     "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
-    "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device",
+    "peer_access", "peermem_loaded", "route", "slurm_node", "test_device",
     "tool_output", "topology",
 )  # fmt: skip
 """Facts from output of tools that examine a machine, which do not show how the job ended. Settings,

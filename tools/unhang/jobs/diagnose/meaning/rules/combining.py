@@ -17,7 +17,6 @@ from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules import collective_rules as collective
 from unhang.jobs.diagnose.meaning.rules import device_rules as device
 from unhang.jobs.diagnose.meaning.rules import failures
-from unhang.jobs.diagnose.meaning.rules import gpu_table_rules as gpu_table
 from unhang.jobs.diagnose.meaning.rules import guard_rules as guard
 from unhang.jobs.diagnose.meaning.rules import memory_rules as memory
 from unhang.jobs.diagnose.meaning.rules import network_rules as network
@@ -50,8 +49,6 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     work.ranks_have_two_rendezvous,
     work.versions_of_hosts_differ,
     work.ranks_share_a_core,
-    gpu_table.gpu_is_off_nvlink,
-    gpu_table.dcgm_test_fails,
     time.port_loses_its_link,
     time.switch_reports_an_error,
     time.rank_went_silent,
@@ -60,7 +57,6 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     device.no_peer_access,
     device.old_kernel_and_hang,
     device.several_nccl_libraries,
-    device.small_shared_memory,
     device.container_sees_no_gpu,
     device.link_has_fewer_lanes,
     device.link_is_slower_than_the_card,
@@ -68,7 +64,6 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.processes_hold_equal_parts,
     memory.ranks_share_a_gpu,
     memory.rank_changes_its_gpu,
-    memory.processes_share_a_gpu,
     memory.all_processes_hold_one_gpu,
     network.unreachable_interface,
     network.rdma_not_used,

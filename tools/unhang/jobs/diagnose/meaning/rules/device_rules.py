@@ -171,36 +171,6 @@ def _separate_runs(facts: Facts, versions: list[Event]) -> bool:
     )
 
 
-def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
-    """Shared memory is small, or nearly full.
-
-    Decides diagnose_batches/10/029, diagnose_outputs/limits_and_disks/df-shm-small.
-    """
-    for event in facts.of("shm"):
-        size, percent = _bytes(event.fields["size"] or ""), event.number("percent")
-        if percent >= 95 or (percent >= 80 and 0 < size <= 64 << 20):
-            yield Evidence(
-                "shm_too_small", STRONG, f"shared memory is {percent} % full", (event,), "shm-full"
-            )
-        elif size and size <= 64 << 20:
-            yield Evidence(
-                "shm_too_small",
-                SUPPORTING,
-                f"shared memory has {event.fields['size']}",
-                (event,),
-                "shm-small",
-            )
-
-
-def _bytes(text: str) -> int:
-    """64M as bytes; 0 for a text that is no size. df without -h counts in KiB."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-    number = text.rstrip("KMGT")
-    if not number.replace(".", "", 1).isdigit():
-        return 0
-    return int(float(number) * units.get(text[-1:], 1 << 10))
-
-
 def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
     """A GPU uses fewer lanes than it and its slot have. Only a lower speed means an idle GPU that
     saves power.

@@ -203,28 +203,6 @@ def rank_changes_its_gpu(facts: Facts) -> Iterator[Evidence]:
             return
 
 
-def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
-    """nvidia-smi lists several processes on one GPU and none on others.
-
-    Decides diagnose/rank_device_mapping/nvidia-smi-crowd.
-    """
-    by_gpu: dict[str, set[str]] = {}
-    for event in facts.of("gpu_process"):
-        by_gpu.setdefault(event.fields["index"] or "", set()).add(event.fields["pid"] or "")
-    gpus = {
-        event.fields["index"] for name in ("gpu_row", "gpu_listed") for event in facts.of(name)
-    } | set(by_gpu)
-    crowded = [index for index, pids in by_gpu.items() if len(pids) > 1]
-    if crowded and len(by_gpu) < len(gpus) and len(gpus) > 1:
-        yield Evidence(
-            "rank_device_mapping",
-            STRONG,
-            f"several processes are on GPU {crowded[0]} and others have none",
-            tuple(facts.of("gpu_process"))[:4],
-            "processes-on-one-gpu",
-        )
-
-
 def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
     """Several ranks hang or fail, and all processes use memory of the same GPU: none had chosen its
     own.

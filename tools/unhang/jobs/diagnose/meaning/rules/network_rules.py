@@ -109,7 +109,7 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
     wanted: list[Event] = [
         event for event in facts.of("setting") if event.fields["name"] in _WANTED
     ]
-    wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up")]
+    wanted += facts.of("ib_adapter")
     if wanted and (channels or speed_falls(facts)):
         yield Evidence(
             "ib_misconfig",
