@@ -23,7 +23,7 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
-from unhang.jobs.diagnose.matching.running_text import is_told
+from unhang.jobs.diagnose.matching.running_text import has_lines_of_a_machine, is_in_a_sentence
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.job_files import JobFile
@@ -120,7 +120,7 @@ class Scan:
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
-    told: set[int] = field(default_factory=set)  # lines that only name a message
+    named: set[int] = field(default_factory=set)  # lines with a message within a sentence
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
     # index of an event -> the wrapper of its line
     outside: dict[int, Prefix] = field(default_factory=dict)
@@ -140,8 +140,11 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     ras = RasText(file)
     stacks = Stacks(file, rank_in_name(file))
     labels = Labels()
+    of_a_machine = False
     for block in blocks:
         text = block.whole()
+        # nobody writes more than a block
+        of_a_machine = of_a_machine or block.first > 1 or has_lines_of_a_machine(block, text)
         ras.note(text, block.number(0))
         stacks.note(block, text)
         if MARK in text:
@@ -160,9 +163,8 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     scan.ras = ras_answers(ras)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
-    scan.events = [
-        one for one in scan.events if one.fact != "error_line" or one.line not in scan.told
-    ]
+    if not of_a_machine:
+        scan.events = [one for one in scan.events if one.line not in scan.named]
     _name_ranks(scan, labels, stacks.done())
     return scan
 
@@ -202,10 +204,9 @@ def _keep_events(
                 continue
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             seen, found = _first_match(trial, readings, block, index)
-            if found and is_told(found, seen, block, index, signature.examples["match"]):
-                found = None
-                scan.told.add(block.number(index))
             if found:
+                if is_in_a_sentence(found, seen, signature.examples["match"]):
+                    scan.named.add(block.number(index))
                 place = len(scan.events)
                 scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
                 if len(readings) > 1:
