@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from unhang.jobs.diagnose.diagnosing import diagnose_text
+from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 
 STATES = ("load", "forward", "backward")
 BAD = 4
@@ -155,3 +155,11 @@ def test_rank_that_prints_to_the_end_did_not_stop_first():
     early, late = "[rank1] step 3\n[rank1] step 4\n", "[rank0] step 8\n[rank0] step 9\n"
     assert "stopped first" not in diagnose_text(late + early)["outcome"]["why"]
     assert "rank 1 stopped first" in diagnose_text(early + late)["outcome"]["why"]
+
+
+def test_records_are_not_the_answer_for_files_that_they_say_nothing_of(tmp_path):
+    (tmp_path / "beats.jsonl").write_text("\n".join(lines("json", rounds(None))))
+    assert "; looked at: beats.jsonl" in (alone := diagnose([str(tmp_path)])["outcome"])["why"]
+    (tmp_path / "rank0.log").write_text("[rank0] waiting for the others\n")
+    both = diagnose([str(tmp_path)])["outcome"]
+    assert (alone["word"], both["word"]) == ("healthy", "no_end") and "rank0.log" in both["why"]

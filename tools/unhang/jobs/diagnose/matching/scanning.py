@@ -120,7 +120,7 @@ class Scan:
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
-    named: set[int] = field(default_factory=set)  # lines with a message within a sentence
+    named: set[tuple[int, str]] = field(default_factory=set)  # within a sentence
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
     # index of an event -> the wrapper of its line
     outside: dict[int, Prefix] = field(default_factory=dict)
@@ -164,7 +164,13 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
     if not of_a_machine:
-        scan.events = [one for one in scan.events if one.line not in scan.named]
+        lines = {line for line, _ in scan.named}
+        scan.events = [
+            one
+            for one in scan.events
+            if (one.line, one.id) not in scan.named
+            and (one.fact != "error_line" or one.line not in lines)
+        ]
     _name_ranks(scan, labels, stacks.done())
     return scan
 
@@ -206,7 +212,7 @@ def _keep_events(
             seen, found = _first_match(trial, readings, block, index)
             if found:
                 if is_in_a_sentence(found, seen, signature.examples["match"]):
-                    scan.named.add(block.number(index))
+                    scan.named.add((block.number(index), signature.id))
                 place = len(scan.events)
                 scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
                 if len(readings) > 1:

@@ -20,20 +20,20 @@ from unhang.jobs.diagnose.standing import (
     ELSEWHERE,
     LOCK,
     MAY_WAIT_FOR_GPU,
+    PAIRS,
     WAITS_FOR_OTHERS,
     Standing,
     in_one_line,
     kind_of,
     standings,
     who_is_elsewhere,
+    who_left_the_others,
 )
 
 POSSIBLE = WEIGHTS["supporting"] + 1
 AT_WORK = "rank-at-work"
 MOST_NAMED, MOST_PLACES = 8, 2
 _BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
-# Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
-_PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|\(<|/torch/|/filelock/")
 _INNER = re.compile(r"/torch/distributed/(?!fsdp)|/lib/python3\.\d+/(?!site-|dist-)")
 
@@ -117,29 +117,30 @@ def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
 
 def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     """Threads of one name stand in different collectives: the ranks wait for each other. In a
-    pipeline, which the stacks show by send and recv, that is usual.
+    pipeline, which the stacks show by send and recv, that is usual; but not that few leave the
+    calls that all others are in.
 
     Decides diagnose_odd_ones/stacks/two-sides-in-different-collectives, diagnose_batches/8/009.
     """
     for stacks in facts.stacks.values():
+        ranks = standings(stacks)
+        odd = [] if facts.seen.goes_on else who_left_the_others(ranks)
         sides: dict[str, list[Standing]] = {}
-        for one in standings(stacks).values():
-            if one.collective and not one.activity.awaits_gpu:
+        for name in (*odd, *(name for name in ranks if name not in odd)):
+            if (one := ranks[name]).collective and not one.activity.awaits_gpu:
                 sides.setdefault(one.collective, []).append(one)
-        if len(sides) < 2 or any(map(_PAIRS.fullmatch, sides)):
+        if len(sides) < 2 or (not odd and any(map(PAIRS.fullmatch, sides))):
             continue
-        told = "; ".join(
-            f"{_named(side)} in {_words(side[0])}" for side in sorted(sides.values(), key=len)[:4]
-        )
+        shown = sorted(sides.values(), key=len)[: 2 if odd else 4]
+        told = "; ".join(f"{_named(side)} in {_words(side[0])}" for side in shown)
         yield Evidence(
             "rank_desync_app",
             WEIGHTS["supporting"] + 0.4,
             f"stacks show different collectives: {told}",
             (),
             "stacks-differ",
-            places=tuple(
-                _line_of_log(side[0].stack, _frame_of(side[0])) for side in sides.values()
-            )[:4],
+            places=tuple(_line_of_log(side[0].stack, _frame_of(side[0])) for side in shown),
+            who=tuple(odd[:MOST_NAMED]),
         )
         return
 
