@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import stat
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json, with_printed
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.looked import LookReader, Reference
+from unhang.jobs.diagnose.matching.running_text import written_by_a_person
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
@@ -37,6 +39,7 @@ from unhang.jobs.job_files import JobReader
 
 SEVERITIES = ("critical", "error", "warning", "info")
 MOST_OF_PROSE = 64 << 10
+_OF_FAULTS = re.compile(r"Xid |[^:]{1,40}: critical ")  # of what a log's remarks name
 EXAMPLES = """\
   unhang diagnose slurm-1234.out                      one job's log
   unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
@@ -152,10 +155,11 @@ def _diagnosis(
         found["facts"]["audited"] = list(audited_hosts(path.parent, findings, hosts))
     else:
         found = document(inputs, facts, seen)
-    if found["outcome"]["word"] == "nothing" and found["collect_next"]:  # prose: what it names
-        text = b"\n".join(block.whole() for block in facts.ends.values())[:MOST_OF_PROSE]
-        named = reference.named(text.decode("utf-8", "replace"))
-        found["collect_next"] = [*named, *found["collect_next"][: -len(named) or None]]
+    if found["outcome"]["word"] not in ("cause", "healthy"):
+        lines = [line for block in facts.ends.values() for line in block.lines]
+        named = reference.named(written_by_a_person(lines)[:MOST_OF_PROSE])
+        is_prose = found["outcome"]["word"] == "nothing"
+        found["named"] = [one for one in named if is_prose or _OF_FAULTS.match(one)]
     return (reader.joined(found, look), look.verdict) if look else (found, None)
 
 

@@ -37,6 +37,12 @@ def has_lines_of_a_machine(block: Block, text: bytes) -> bool:
     return len({*shapes}) < len(shapes) or len(shapes) == 1
 
 
+def written_by_a_person(lines: Sequence[bytes]) -> str:
+    """The lines without a mark of a machine, as one text."""
+    own = [line for line in lines if not _OF_A_MACHINE.search(line)]
+    return b"\n".join(own).decode("utf-8", "replace")
+
+
 def is_in_a_sentence(found: re.Match[str], text: str, own: Sequence[str]) -> bool:
     """Whether other words stand before a match, or its values are left out. own: lines in which a
     program prints it, whose words before it are the program's."""
