@@ -15,9 +15,8 @@ from pathlib import PurePath
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
-from unhang.jobs.diagnose.logs.last_words import LastWords, RankLine
+from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
-from unhang.jobs.diagnose.logs.rank_steps import note_steps
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
@@ -112,9 +111,8 @@ class Event:
 @dataclass
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty.
-    calls: the latest NCCL call of each process. steps: the last step of each rank. words: the last
-    line of each. ras: answers of NCCL's RAS. job: the
-    result of lint, if it is a file of the job and no log."""
+    calls: the latest NCCL call of each process. words: the last line and step of each rank. ras:
+    answers of NCCL's RAS. job: the result of lint, if it is a file of the job and no log."""
 
     file: str
     events: list[Event] = field(default_factory=list)
@@ -125,7 +123,6 @@ class Scan:
     # index of an event -> the wrapper of its line
     outside: dict[int, Prefix] = field(default_factory=dict)
     job: JobFile | None = None
-    steps: dict[int, RankLine] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
     ras: list[RasAnswer] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
@@ -156,8 +153,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
             _keep_events(block, shapes, memory, scan, counts)
             memory.forget_many()
         _remember_last(block, scan)
-        note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
-        scan.words.note(block.lines, block.first, file)
+        scan.words.note(block.lines, block.first, file, rank_in_name(file))
         labels.note(text)
         scan.end = _end_with(scan.end, block)
     scan.ras = ras_answers(ras)
@@ -187,7 +183,7 @@ def _name_ranks(scan: Scan, labels: Labels, stacks: Iterable[Stack]) -> None:
     """Puts the rank where only a launcher's label stands before a line."""
     scan.stacks = [replace(one, rank=labels.rank_of(one.rank)) for one in stacks]
     scan.words.lines = labels.by_rank(scan.words.lines)
-    scan.steps = labels.by_rank(scan.steps)
+    scan.words.steps = labels.by_rank(scan.words.steps)
     for place, one in enumerate(scan.events):
         if (one.prefix.rank or 0) < 0:
             prefix = replace(one.prefix, rank=labels.rank_of(one.prefix.rank))
