@@ -31,7 +31,6 @@ from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json, with_printed
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.looked import LookReader, Reference
-from unhang.jobs.diagnose.matching.running_text import written_by_a_person
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
@@ -39,7 +38,8 @@ from unhang.jobs.job_files import JobReader
 
 SEVERITIES = ("critical", "error", "warning", "info")
 MOST_OF_PROSE = 64 << 10
-_OF_FAULTS = re.compile(r"Xid |[^:]{1,40}: critical ")  # of what a log's remarks name
+# what lines of a log name
+_OF_DRIVERS, _OF_FAULTS = re.compile(rb"Xid|[Dd]river"), re.compile(r"Xid |.{1,40}: critical ")
 EXAMPLES = """\
   unhang diagnose slurm-1234.out                      one job's log
   unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
@@ -156,9 +156,10 @@ def _diagnosis(
     else:
         found = document(inputs, facts, seen)
     if found["outcome"]["word"] not in ("cause", "healthy"):
-        lines = [line for block in facts.ends.values() for line in block.lines]
-        named = reference.named(written_by_a_person(lines)[:MOST_OF_PROSE])
         is_prose = found["outcome"]["word"] == "nothing"
+        lines = [line for block in facts.ends.values() for line in block.lines]
+        text = b"\n".join(one for one in lines if is_prose or _OF_DRIVERS.search(one))
+        named = reference.named(text[:MOST_OF_PROSE].decode("utf-8", "replace")) if text else []
         found["named"] = [one for one in named if is_prose or _OF_FAULTS.match(one)]
     return (reader.joined(found, look), look.verdict) if look else (found, None)
 

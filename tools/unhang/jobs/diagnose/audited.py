@@ -72,7 +72,7 @@ def printed_evidence(
     read: tuple[str, ...] | None = None
     for file, block in ends.items():
         lines = [line.decode("utf-8", "replace") for line in block.lines]
-        if not is_of_a_tool(block) or (printed := judged(lines)) is None:
+        if not _OF_A_TOOL.search(block.whole()) or (printed := judged(lines)) is None:
             continue
         read = (*(read or ()), *printed[1])
         for one in printed[0]:
@@ -93,11 +93,6 @@ def printed_evidence(
                     )
                 )  # fmt: skip
     return found, read
-
-
-def is_of_a_tool(block: Block) -> bool:
-    """Whether the last lines of a file may be output of a tool that examines a machine."""
-    return _OF_A_TOOL.search(block.whole()) is not None
 
 
 def audited_hosts(

@@ -42,8 +42,8 @@ class RankLine:
 
 @dataclass
 class LastWords:
-    """lines, steps: rank, or ~label, -> its last line, that of its last step. gave_up: a watchdog has
-    spoken, and what ranks print after it only follows from it."""
+    """lines, steps: rank, or ~label, -> its last line, that of its last step. gave_up: a watchdog
+    has spoken, and what ranks print after it only follows from it."""
 
     lines: dict[int, RankLine] = field(default_factory=dict)
     steps: dict[int, RankLine] = field(default_factory=dict)

@@ -207,7 +207,10 @@ def _keep_events(
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             seen, found = _first_match(trial, readings, block, index)
             if found:
-                if is_in_a_sentence(found, seen, signature.examples["match"]):
+                # a GPU is the same, whoever names it
+                if signature.fact != "gpu" and is_in_a_sentence(
+                    found, seen, signature.examples["match"]
+                ):
                     scan.named.add((block.number(index), signature.id))
                 place = len(scan.events)
                 scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))

@@ -13,7 +13,6 @@ from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import listed
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
-from unhang.jobs.diagnose.audited import is_of_a_tool
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.reading import Input
@@ -727,11 +726,14 @@ def _of_files(conclusion: Conclusion, looked: Collection[str], facts: Facts) -> 
     return conclusion._replace(word="no_end", why=why)
 
 
+def tells_of_a_job(facts: Facts) -> bool:
+    """Whether a line that nobody only quotes tells of a job's progress, end, wait or set-up."""
+    lines = any(event.kind in OF_A_JOB and not event.quoted for event in facts.events)
+    return lines or bool(facts.timeouts) or any(map(facts.of, OF_A_JOB_FACTS))
+
+
 def _job_without_end(facts: Facts) -> Conclusion | None:
-    if not (
-        any(event.kind in OF_A_JOB for event in facts.events)
-        or any(facts.of(name) for name in OF_A_JOB_FACTS)
-    ):
+    if not tells_of_a_job(facts):
         return None
     why = (
         "the log has no end of the job, and no message that unhang knows as a failure; a job that"
@@ -753,7 +755,7 @@ def _machine(facts: Facts) -> Conclusion | None:
     known = {one.file for name in OF_A_MACHINE_FACTS for one in facts.of(name)}
     if facts.of_tools or known:
         what = f" in {listed([*dict.fromkeys(facts.of_tools)], 4)}" if facts.of_tools else ""
-        files = known | {file for file, block in facts.ends.items() if is_of_a_tool(block)}
+        files = {*facts.ends} if facts.of_tools else known
         why = f"the output of the machine's tools shows no fault{what}"
         return _of_files(Conclusion("healthy", why), files, facts)
     return None if facts.of_tools is None else Conclusion("no_end", WITHOUT_HEALTH, first=(ASK_Q,))

@@ -4,8 +4,6 @@ only in digits or pointers are all counted."""
 from __future__ import annotations
 
 import random
-import sys
-from collections import Counter
 
 import pytest
 
@@ -111,28 +109,3 @@ def test_no_message_is_lost_between_banners_and_sentences_of_a_job(stamp):
             found = row.id in {one.id for one in scan.events}
             lost += [] if found or not row.search(line) else [(row.id, line)]
     assert lost == []
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        "{'loss': 1.%d, 'grad_norm': 0.5, 'epoch': 0.%d}",
-        "saving the checkpoint of epoch %d took %d s: /scratch/run/model.pt",
-    ],
-)
-def test_lines_of_training_are_read_as_prose_once_or_twice_and_not_each(step):
-    lines = [(step % (number, number)).encode() for number in range(500)]
-    calls: Counter[str] = Counter()
-
-    def count(frame, event, _argument):
-        if event == "call":
-            calls[frame.f_code.co_name] += 1
-
-    sieve = asked_much()
-    sys.setprofile(count)
-    try:
-        scan_blocks([Block(1, lines)], "job.log", sieve)
-    finally:
-        sys.setprofile(None)
-    assert calls["_keep_events"] == 1  # the scan was counted
-    assert calls["is_prose"] <= 10
