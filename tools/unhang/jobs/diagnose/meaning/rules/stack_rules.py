@@ -69,6 +69,17 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
+    for name in [] if odd or facts.seen.goes_on else who_left_the_others(ranks):
+        one = ranks[name]
+        yield Evidence(
+            "rank_desync_app",
+            WEIGHTS["hinting"],
+            f"{name} waits in {_words(one)}, and left the calls that the others are in",
+            (),
+            AT_WORK,
+            places=(_line_of_log(one.stack, _frame_of(one)),),
+            who=(name,),
+        )
 
 
 def _weight(one: Standing, other: Standing, is_majority: bool) -> float:
@@ -117,30 +128,29 @@ def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
 
 def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     """Threads of one name stand in different collectives: the ranks wait for each other. In a
-    pipeline, which the stacks show by send and recv, that is usual; but not that few leave the
-    calls that all others are in.
+    pipeline, which the stacks show by send and recv, that is usual.
 
     Decides diagnose_odd_ones/stacks/two-sides-in-different-collectives, diagnose_batches/8/009.
     """
     for stacks in facts.stacks.values():
-        ranks = standings(stacks)
-        odd = [] if facts.seen.goes_on else who_left_the_others(ranks)
         sides: dict[str, list[Standing]] = {}
-        for name in (*odd, *(name for name in ranks if name not in odd)):
-            if (one := ranks[name]).collective and not one.activity.awaits_gpu:
+        for one in standings(stacks).values():
+            if one.collective and not one.activity.awaits_gpu:
                 sides.setdefault(one.collective, []).append(one)
-        if len(sides) < 2 or (not odd and any(map(PAIRS.fullmatch, sides))):
+        if len(sides) < 2 or any(map(PAIRS.fullmatch, sides)):
             continue
-        shown = sorted(sides.values(), key=len)[: 2 if odd else 4]
-        told = "; ".join(f"{_named(side)} in {_words(side[0])}" for side in shown)
+        told = "; ".join(
+            f"{_named(side)} in {_words(side[0])}" for side in sorted(sides.values(), key=len)[:4]
+        )
         yield Evidence(
             "rank_desync_app",
             WEIGHTS["supporting"] + 0.4,
             f"stacks show different collectives: {told}",
             (),
             "stacks-differ",
-            places=tuple(_line_of_log(side[0].stack, _frame_of(side[0])) for side in shown),
-            who=tuple(odd[:MOST_NAMED]),
+            places=tuple(
+                _line_of_log(side[0].stack, _frame_of(side[0])) for side in sides.values()
+            )[:4],
         )
         return
 
