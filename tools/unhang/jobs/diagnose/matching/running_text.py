@@ -10,10 +10,12 @@ from unhang.jobs.diagnose.logs.reading import Block
 
 # words or numbers from the line's beginning, without a mark among them
 _WORDS = re.compile(
-    r"(?P<bullet>\s*(?:[#*>-]{1,6} {1,3}|\d{1,3}[.)] )?)"
+    r"(?P<bullet>\s*(?:[#*-]{1,6} {1,3}|\d{1,3}[.)] )?)"
     r"(?P<words>(?:[(\"']?[\w.'’-]{1,40}[)\"'.,;!?]{0,2} ){0,200})"
     r"(?P<quote>[\"'`“](?:\w+ ){0,2}(?:\w+: )?)?\Z"
 )
+# values left out, as in SeqNum=..., or named for what they are, as in <bus id>
+_WITHOUT_VALUES = re.compile(r"=(?:\.{3}|…)(?=[\s,;)])|<(?:bus|process|rank) ?(?:id|number)>")
 _LABELLED = re.compile(r"\S{1,60}: ")
 _OF_A_MACHINE = re.compile(
     rb"(?m)^(?:[\W\dIWEFT]{0,30}|[A-Z][a-z]{2} [ \d]\d )\d\d:\d\d:\d\d|kernel: |"
@@ -36,8 +38,10 @@ def has_lines_of_a_machine(block: Block, text: bytes) -> bool:
 
 
 def is_in_a_sentence(found: re.Match[str], text: str, own: Sequence[str]) -> bool:
-    """Whether other words, a bullet or a quotation's mark stand before a match. own: lines in which
-    a program prints it, whose words before it are the program's."""
+    """Whether other words or a bullet stand before a match, or its values are left out. own: lines
+    in which a program prints it, whose words before it are the program's."""
+    if _WITHOUT_VALUES.search(text, found.start()):
+        return True
     before = _WORDS.match(text[: found.start()])
     if not before or not (before["words"] or before["bullet"].strip() or before["quote"]):
         return False
