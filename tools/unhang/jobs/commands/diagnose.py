@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import stat
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,8 @@ from unhang.jobs.job_files import JobReader
 
 SEVERITIES = ("critical", "error", "warning", "info")
 MOST_OF_PROSE = 64 << 10
+# what lines of a log name
+_OF_DRIVERS, _OF_FAULTS = re.compile(rb"Xid|[Dd]river"), re.compile(r"Xid |.{1,40}: critical ")
 EXAMPLES = """\
   unhang diagnose slurm-1234.out                      one job's log
   unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
@@ -152,10 +155,12 @@ def _diagnosis(
         found["facts"]["audited"] = list(audited_hosts(path.parent, findings, hosts))
     else:
         found = document(inputs, facts, seen)
-    if found["outcome"]["word"] == "nothing" and found["collect_next"]:  # prose: what it names
-        text = b"\n".join(block.whole() for block in facts.ends.values())[:MOST_OF_PROSE]
-        named = reference.named(text.decode("utf-8", "replace"))
-        found["collect_next"] = [*named, *found["collect_next"][: -len(named) or None]]
+    if found["outcome"]["word"] not in ("cause", "healthy"):
+        is_prose = found["outcome"]["word"] == "nothing"
+        lines = [line for block in facts.ends.values() for line in block.lines]
+        text = b"\n".join(one for one in lines if is_prose or _OF_DRIVERS.search(one))
+        named = reference.named(text[:MOST_OF_PROSE].decode("utf-8", "replace")) if text else []
+        found["named"] = [one for one in named if is_prose or _OF_FAULTS.match(one)]
     return (reader.joined(found, look), look.verdict) if look else (found, None)
 
 

@@ -19,6 +19,7 @@ WAITED = (
 HEADED_LINES = 100
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
 _RANK = re.compile(r"rank \d+")
+_NODE_RANK = re.compile(r"--(?:node|machine)[_-]rank[= ](\d{1,4})\b")
 _FIELDS = {
     "pod": "pod {}", "target": "storage target {}", "server": "server {}",
     "container": "container {}",
@@ -138,9 +139,19 @@ def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
     near = next((found for one in (report, *same) if (found := _above(one, facts))), [])
     yield from (f"{name} {one.fields[name]}" for name, one in near if one.fields.get(name))
     if not near and report.fields.get("local_rank"):
-        yield f"local rank {report.fields['local_rank']}"
+        yield _rank_by_its_node(report, facts) or f"local rank {report.fields['local_rank']}"
     if report.fields.get("pid"):
         yield f"pid {report.fields['pid']}"
+
+
+def _rank_by_its_node(report: Event, facts: Facts) -> str:
+    """The rank of a local rank, by the node's rank and the processes of a node in the command that
+    launched them; "" where the file has no such command."""
+    for shape in facts.of("launch_shape"):
+        node = _NODE_RANK.search(shape.text) if shape.file == report.file else None
+        if node and shape.fields.get("per_node"):
+            return f"rank {int(node[1]) * shape.number('per_node') + report.number('local_rank')}"
+    return ""
 
 
 def _above(report: Event, facts: Facts) -> list[tuple[str, Event]]:

@@ -145,6 +145,7 @@ def _of_outcome(diagnosis: Mapping[str, Any]) -> VerdictScreen:
         verdict_of(diagnosis),
         "",
         (
+            *(f"named here: {one}" for one in diagnosis["named"][:NAMED_ON_SCREEN]),
             *_read(diagnosis),
             *(one for one in facts_in_words(diagnosis["facts"]) if "; not heard of" in one),
         ),

@@ -288,6 +288,7 @@ def document(
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
         "collect_next": [] if decided else steps,
+        "named": [],
         "not_given": not_given(facts),
         "next": then,
     }

@@ -207,7 +207,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         recording_of(flights, at.waits),
         traced,
         job,
-        {rank: line for scan in scans for rank, line in scan.steps.items()},
+        {rank: line for scan in scans for rank, line in scan.words.steps.items()},
         words,
         ras.waited
         if ras and ras.waited.names_somebody

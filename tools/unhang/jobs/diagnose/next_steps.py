@@ -22,10 +22,9 @@ from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, launchers, other_ac
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.conclusion import (
-    OF_A_JOB,
-    OF_A_JOB_FACTS,
     OF_A_MACHINE_FACTS,
     Conclusion,
+    tells_of_a_job,
 )
 from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place
 from unhang.jobs.diagnose.meaning.signs import is_slow, own_errors
@@ -147,9 +146,7 @@ def _of_what_was_seen(
     facts: Facts, word: str, values: Mapping[str, Sequence[str]], on_one_host: bool
 ) -> Iterator[Step]:
     """What fits without a command of a cause. word: of the conclusion."""
-    of_tools = any(map(facts.of, OF_A_MACHINE_FACTS)) and not (
-        _has_a_job(facts) or any(map(facts.of, OF_A_JOB_FACTS))
-    )
+    of_tools = any(map(facts.of, OF_A_MACHINE_FACTS)) and not (tells_of_a_job(facts))
     if is_kernel_log(facts) or (of_tools and word == "healthy"):
         yield from STEPS_OF_A_MACHINE
         return
@@ -232,9 +229,7 @@ def not_given(facts: Facts) -> list[str]:
         _KERNELS.match(text) for lines in facts.last.values() for _, text in lines
     )
     given = {
-        "a log of the job": any(event.kind in OF_A_JOB for event in events)
-        or any(facts.of(name) for name in OF_A_JOB_FACTS)
-        or bool(facts.timeouts or facts.words),
+        "a log of the job": tells_of_a_job(facts) or bool(facts.words),
         KERNELS_LOG: kernels or bool(facts.of("xid")),
         "stacks": any(facts.of(name) for name in ("stack_process", "stack_of_rank", "stack_dump")),
         "a flight recorder's dump": bool(facts.flights),
@@ -259,13 +254,10 @@ def is_kernel_log(facts: Facts) -> bool:
     """Whether the texts are the kernel's or the system's log, without a line of a job."""
     lines = [text for those in facts.last.values() for _, text in those]
     kernels = sum(bool(_KERNELS.match(one)) for one in lines)
-    return bool(lines) and kernels * 4 >= len(lines) * 3 and not (_has_a_job(facts) or facts.counts)
-
-
-def _has_a_job(facts: Facts) -> bool:
-    """Whether a line tells of a job's progress, end or wait."""
-    return bool(facts.timeouts) or any(
-        event.kind in OF_A_JOB and not event.quoted for event in facts.events
+    return (
+        bool(lines)
+        and kernels * 4 >= len(lines) * 3
+        and not (tells_of_a_job(facts) or facts.counts)
     )
 
 

@@ -74,7 +74,8 @@ def no_log(diagnosis: Mapping[str, Any]) -> list[str]:
         return []
     names = [visible(one["file"], 80) for one in diagnosis["inputs"]]
     more = f" and {counted(len(names) - 1, 'more input')}" if len(names) > 1 else ""
-    return [f"{verdict_of(diagnosis)} ({names[0]}{more})", *diagnosis["collect_next"]]
+    named, page = diagnosis["named"], diagnosis["collect_next"]
+    return [f"{verdict_of(diagnosis)} ({names[0]}{more})", *named, *page[: -len(named) or None]]
 
 
 def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import NamedTuple
 
 from unhang.core.verdict.joined import Seen
@@ -19,6 +20,7 @@ from unhang.jobs.activities import (
     STARTING,
     Activity,
     activity_of,
+    user_frames,
 )
 from unhang.jobs.diagnose.logs.stacks import MAIN, Stack
 
@@ -31,6 +33,8 @@ _NO_RANK = re.compile(
     r"\(/?\S*(?:torch/utils/data/_utils/worker|torch/_inductor/compile_worker/\S*|torch/distributed/launcher/\w+|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py"
 )
 _FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$|_coalesced$")
+# Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
+PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
 WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING, SERVING)
 
 
@@ -108,6 +112,25 @@ def in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
             places.setdefault(tuple(one.stack.calls), []).append(name)
     most = max(places.values(), key=len, default=[])
     return most if len(most) >= AT_LEAST else []
+
+
+def who_left_the_others(ranks: Mapping[str, Standing]) -> list[str]:
+    """Of ranks that all wait in communication the few that, from the outermost call down, were the
+    first to leave the calls of the others, and stand in a collective that no other rank is in. What
+    differs further in are stages and groups; so is a send or recv."""
+    if not all(one.collective for one in ranks.values()):
+        return []
+    paths = {name: user_frames(one.stack.calls)[::-1] for name, one in ranks.items()}
+    for calls in zip_longest(*paths.values(), fillvalue=""):
+        rows = {name: {"call": call} for name, call in zip(paths, calls, strict=True)}
+        if len({*calls}) > 1:
+            odd = [one.row for one in odd_ones_out(rows)]
+            others = {one.collective for name, one in ranks.items() if name not in odd}
+            called = {one: ranks[one].collective or "" for one in odd}
+            return [
+                one for one in odd if not (called[one] in others or PAIRS.fullmatch(called[one]))
+            ]
+    return []
 
 
 def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:

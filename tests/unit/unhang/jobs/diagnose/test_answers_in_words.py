@@ -231,6 +231,8 @@ def test_process_that_was_killed_is_named_with_its_number(answer):
         " (exitcode: -9) local_rank: 2 (pid: 4022) of binary: python3\n"
     )
     assert answer(killed)["causes"][0]["where"] == ["local rank 2", "pid 4022"]
+    launched = "+ torchrun --nnodes=2 --node_rank=1 --nproc_per_node=4 train.py\n"
+    assert answer(launched + killed)["causes"][0]["where"] == ["rank 6", "pid 4022"]
     report = (
         "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-22_03:12:40\n  host     "
         " : node-b.cluster\n  rank      : 13 (local_rank: 5)\n"

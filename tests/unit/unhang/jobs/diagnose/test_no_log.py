@@ -59,6 +59,14 @@ def test_prose_gets_what_is_known_of_what_it_names_and_only_a_drivers_line_is_ev
         assert f"\n{name}: " in shown
 
 
+def test_what_a_person_names_beside_a_log_without_a_cause_is_looked_up(tmp_path, capsys):
+    log = "2026-11-02 10:00:07 ERROR trainer: RuntimeError: the loss of step 7 is nan\n"
+    (tmp_path / "job.log").write_text(f"# dmesg had Xid 63, driver 545.23.08, one RTX 3090.\n{log}")
+    code, shown = main(["diagnose", str(tmp_path)]), capsys.readouterr().out
+    named = [line.split(": ")[1] for line in shown.splitlines() if "named here" in line]
+    assert code == 3 and named == ["Xid 63", "driver 545.23.08"]
+
+
 RECORDS = {
     "json": '{{"ts": {at}, "rank": {rank}, "step": {step}, "loss": {at}}}',
     "json with a message": '{{"time": "10:00:{at:02}", "msg": "beat", "rank": {rank}, "step": {step}}}',

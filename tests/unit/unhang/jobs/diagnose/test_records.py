@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from unhang.jobs.diagnose.diagnosing import diagnose_text
+from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 
 STATES = ("load", "forward", "backward")
 BAD = 4
@@ -96,6 +96,26 @@ def test_ranks_that_begin_later_or_write_at_other_times_are_not_accused(form, ke
     assert " show " not in diagnose_text("\n".join(lines(form, rows)))["outcome"]["why"]
 
 
+@pytest.mark.parametrize(
+    ("factor", "since", "named"),
+    [(1.0, 5, False), (1.05, 5, False), (1.5, 5, True), (1.5, 0, False)],
+)
+def test_a_time_is_long_by_its_past_and_how_far_the_others_are_apart(factor, since, named):
+    rows = [row | {"ms": row["ms"] * (factor if row["rank"] == BAD and row["step"] >= 100 * since
+                                      else 1)} for row in rounds(None)]  # fmt: skip
+    assert ("rank 4: its step_ms" in why(rows)) == named
+
+
+@pytest.mark.parametrize(("missed", "named"), [(1, False), (2, False), (3, True)])
+def test_silence_is_as_long_as_three_records_of_this_log(missed, named):
+    rows = [row for row in rounds(None) if row["rank"] != BAD or row["step"] // 100 < 15 - missed]
+    assert ("is silent" in why(rows)) == named
+
+
+def why(rows):
+    return diagnose_text("\n".join(lines("json", rows)))["outcome"]["why"]
+
+
 def dump(odd=True, stands_s=900, own_step=71):
     return "".join(
         f"[rank {rank}]\nhostname: h{rank // 2}\nstep: {own_step if rank == BAD else 72}\nstate:"
@@ -155,3 +175,11 @@ def test_rank_that_prints_to_the_end_did_not_stop_first():
     early, late = "[rank1] step 3\n[rank1] step 4\n", "[rank0] step 8\n[rank0] step 9\n"
     assert "stopped first" not in diagnose_text(late + early)["outcome"]["why"]
     assert "rank 1 stopped first" in diagnose_text(early + late)["outcome"]["why"]
+
+
+def test_records_are_not_the_answer_for_files_that_they_say_nothing_of(tmp_path):
+    (tmp_path / "beats.jsonl").write_text("\n".join(lines("json", rounds(None))))
+    assert "; looked at: beats.jsonl" in (alone := diagnose([str(tmp_path)])["outcome"])["why"]
+    (tmp_path / "rank0.log").write_text("[rank0] waiting for the others\n")
+    both = diagnose([str(tmp_path)])["outcome"]
+    assert (alone["word"], both["word"]) == ("healthy", "no_end") and "rank0.log" in both["why"]

@@ -88,3 +88,39 @@ def test_recorded_rank_that_is_busy_and_healthy_gets_no_cause_of_one_dump(tmp_pa
     answer = diagnose([str(tmp_path)])
     assert [one["cause"] for one in answer["causes"] if one["severity"] != "info"] == []
     assert answer["outcome"]["why"].startswith(f"rank 1 is {does} in ")
+
+
+STAGE = """\
+Process {pid}: python train.py
+Thread {pid} (idle): "MainThread"
+    {call} (torch/distributed/distributed_c10d.py:2753)
+    {stage} (train.py:{line})
+    run (train.py:91)
+    main (train.py:124)
+"""
+LEFT = """\
+Process {pid}: python train.py
+Thread {pid} (idle): "MainThread"
+    {call} (torch/distributed/distributed_c10d.py:5356)
+    main (train.py:126)
+"""
+IN_STEPS = [("send", "forward", 49), ("all_reduce", "sync", 68), ("recv", "forward", 47)] * 3
+
+
+@pytest.mark.parametrize(
+    ("call", "left", "named"),
+    [("barrier", (6,), ["rank 6"]), ("barrier", (), []), ("all_reduce", (6,), []),
+     ("send", (6,), []), ("barrier", (5, 6, 7), [])],
+)  # fmt: skip
+def test_rank_of_a_pipeline_that_waits_outside_of_the_others_loop_is_named(
+    tmp_path, call, left, named
+):
+    for rank, (own, stage, line) in enumerate(IN_STEPS[:8]):
+        form = LEFT if rank in left else STAGE
+        text = form.format(pid=rank, call=call if rank in left else own, stage=stage, line=line)
+        (tmp_path / f"rank{rank}.txt").write_text(text)
+    found = diagnose([str(tmp_path)])
+    assert [one for one in found["causes"] if one["severity"] != "info"] == []
+    assert [who for one in found["causes"] for who in one["where"]] == named
+    told = "rank 6 waits in barrier, called by main (train.py:126), and left the calls"
+    assert found["outcome"]["why"].startswith(told) == bool(named)

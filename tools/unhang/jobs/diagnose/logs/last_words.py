@@ -1,5 +1,6 @@
-"""The last line of each rank before the first watchdog gave up: it shows what a rank did that the
-others wait for."""
+"""The last line and the last step of each rank before the first watchdog gave up, which show what a
+rank did that the others wait for. A number is a step only behind the words that a rank repeats
+most: `best step 6`, said once, is none."""
 
 from __future__ import annotations
 
@@ -18,6 +19,11 @@ _SPEAKER = re.compile(
     rb"[^\na-z]{0,40}\b[Rr]ank[ =:]{0,2}(\d{1,6})\b(?=[:\]|)]| - | step | iter )|\s{0,4}(\d{1,5}): "
 )
 _LABELS = (2, 5)  # the groups that have a launcher's label
+_NUMBER = re.compile(rb"\d+")
+_STEP = re.compile(
+    rb"\b(?:global[_ ])?(?:[Ss]teps?|STEP|[Ii]ter(?:ation)?s?|[Bb]atch|it)["
+    rb" :=#]{0,3}\[?(\d{1,9})\b(?! ?(?:ms|s|sec|seconds|MiB|GiB)\b)"
+)
 _GAVE_UP = (b"Watchdog caught collective operation timeout", b"Timed out waiting")
 
 
@@ -36,22 +42,24 @@ class RankLine:
 
 @dataclass
 class LastWords:
-    """lines: rank, or ~label, -> its last line. gave_up: a watchdog has spoken, and what ranks
-    print after it only follows from it."""
+    """lines, steps: rank, or ~label, -> its last line, that of its last step. gave_up: a watchdog
+    has spoken, and what ranks print after it only follows from it."""
 
     lines: dict[int, RankLine] = field(default_factory=dict)
+    steps: dict[int, RankLine] = field(default_factory=dict)
     gave_up: bool = False
 
-    def note(self, lines: list[bytes], first: int, file: str) -> None:
-        """Adds the lines of a block. first: the number of the first line."""
-        if self.gave_up:
-            return
-        begin = max(0, len(lines) - LAST_LINES)
-        for index in range(begin, len(lines)):
-            line = lines[index]
+    def note(
+        self, lines: list[bytes], first: int, file: str, rank_of_file: int | None = None
+    ) -> None:
+        """Adds the lines of a block. first: the number of the first line; rank_of_file: whose steps
+        are in lines that name no rank."""
+        found: dict[tuple[int, bytes], list[tuple[int, int]]] = {}
+        for index in range(max(0, len(lines) - LAST_LINES), 0 if self.gave_up else len(lines)):
+            line, rank = lines[index], rank_of_file
             if _GAVE_UP[0] in line or _GAVE_UP[1] in line:
                 self.gave_up = True
-                return
+                break
             if (
                 b"ank" in line
                 or b"TP" in line
@@ -62,10 +70,18 @@ class LastWords:
                 rank = ~rank if named.lastindex in _LABELS else rank
                 if said := line[named.end() :].strip(b" \t\r:|-"):
                     before = self.lines.get(rank)
-                    self.lines[rank] = RankLine(
-                        file,
-                        first + index,
-                        leading_words(said[: LONGEST + 1].decode("utf-8", "replace"), LONGEST),
-                        line[:HEAD].decode("utf-8", "replace"),
-                        before.printed + 1 if before else 1,
-                    )
+                    printed = before.printed + 1 if before else 1
+                    head = line[:HEAD].decode("utf-8", "replace")
+                    self.lines[rank] = RankLine(file, first + index, _text(said), head, printed)
+            if rank is not None and (step := _STEP.search(line)):
+                words = _NUMBER.sub(b"#", line[max(0, step.start() - LONGEST) : step.start(1)])
+                found.setdefault((rank, words), []).append((index, int(step[1])))
+        for (rank, words), places in sorted(found.items(), key=lambda one: one[1][-1]):
+            known, (index, number), head = self.steps.get(rank), places[-1], words.decode("latin-1")
+            if known is None or known.head == head or known.printed <= len(places):
+                text, printed = _text(lines[index]), len(places)
+                self.steps[rank] = RankLine(file, first + index, text, head, printed, number)
+
+
+def _text(line: bytes) -> str:
+    return leading_words(line[: LONGEST + 1].decode("utf-8", "replace"), LONGEST).strip()

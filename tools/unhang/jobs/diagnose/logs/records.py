@@ -5,7 +5,7 @@ stands still, is elsewhere or is slower; or that nobody is.
 What grows from record to record is compared by its last value, and the largest step between two
 records is the difference that a job which runs shows. Where nothing grows, values must be equal. A
 value of one moment alone is compared only where its name is that of a step. Times are compared with
-the longest time between two records.
+those between two records.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import csv
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
 from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple
@@ -28,9 +29,8 @@ LONGEST = 1000  # of a line
 OF_OTHERS = ("src", "source", "peer", "from")  # for whom a line waits
 OF_PLACES = ("host", "node")
 OF_PARTS = ("rank", "worker", "stage", *OF_PLACES, *OF_OTHERS)
-SLOWER = 1.5  # times as long as the longest of the others
 FEWEST_TIMES = 3
-LONG_S = 60  # of silence, longer than what a rank does alone at each step
+LONG_S = 60  # of silence or of a state, where one moment shows no pace
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?")
 _PAIR = re.compile(
     r'"?([A-Za-z][\w.-]{0,40})"?(?: ?[=:#]{1,2} ?|[ =:#])"?(-?\d{1,18}(?:\.\d{1,9})?)\b'
@@ -288,12 +288,14 @@ def _silent(who: str, series: Series, everything: Series) -> Iterator[Stand]:
         return
     key = min(last, key=lambda key: last[key])
     others = [at for one, at in last.items() if one != key]
-    gaps = [late - early for own in times.values() for early, late in pairwise(own)]
+    gaps = [one for own in times.values() for one in _changes(own) if one > 0]
     by_s = min(others) - last[key]
+    # even at the slowest pace of all it missed two records; one record alone shows no pace
+    usual_s = sum(nlargest(2, gaps)) if gaps else LONG_S
     record = everything[key][-1]
     if (
         len(times[key]) >= min(FEWEST_TIMES, median(map(len, times.values())))
-        and by_s >= max(LONG_S, FEWEST_TIMES * max(max(others) - min(others), *(gaps or [LONG_S])))
+        and by_s > usual_s + max(others) - min(others)
         and not record.ends
     ):
         why = f"it is silent, its last sign is {by_s:.0f} s before those of all others"
@@ -319,11 +321,17 @@ def _grows(name: str, series: Series) -> bool:
 
 
 def _steps(name: str, series: Series) -> list[float]:
-    return [late - early for own in series.values() for early, late in pairwise(_values(name, own))]
+    return [one for own in series.values() for one in _changes(_values(name, own))]
+
+
+def _changes(values: Sequence[float]) -> list[float]:
+    return [late - early for early, late in pairwise(values)]
 
 
 def _slow(who: str, series: Series, names: Collection[str]) -> Iterator[Stand]:
-    """The one whose every late duration is longer, or rate lower, than all of the others."""
+    """The one whose every late duration is longer, or rate lower, than before and than those of all
+    others: farther from theirs than theirs are from each other. Slow from the beginning may be its
+    part of the work."""
     for name in names:
         if not (is_rate := _RATE.search(name)) and not _DURATION.search(name):
             continue
@@ -336,11 +344,12 @@ def _slow(who: str, series: Series, names: Collection[str]) -> Iterator[Stand]:
         if min(map(len, late.values())) < FEWEST_TIMES:
             continue
         slowest = max(late, key=lambda key: median(late[key]))
-        others = max(max(own) for key, own in late.items() if key != slowest)
-        if min(late[slowest]) > SLOWER * others:
-            own = [one for one in series[slowest] if one.numbers.get(name, 0) > 0]
-            usual = [at for at, one in enumerate(times[slowest]) if one <= SLOWER * others]
-            began = own[usual[-1] + 1].numbers.items() if usual else ()
+        rest = [*chain(*(own for key, own in late.items() if key != slowest))]
+        others, spread = max(rest), max(rest) - min(rest)
+        own = [one for one in series[slowest] if one.numbers.get(name, 0) > 0]
+        usual = [at for at, one in enumerate(times[slowest]) if one - others <= spread]
+        if usual and min(late[slowest]) - others > spread:
+            began = own[usual[-1] + 1].numbers.items()
             since = [f" since {step} {at:g}" for step, at in began if _STEP.search(step)]
             bound = f"no other's {'below' if is_rate else 'above'} {others**power:.4g}"
             why = f"its {name} is {median(late[slowest]) ** power:.4g}{''.join(since[:1])}, {bound}"
@@ -395,7 +404,7 @@ def _well(who: str, records: Sequence[Record], all_records: Sequence[Record]) ->
         # when it stands; a clock takes them between steps, also when nothing moves.
         by_clock = len({*chain(*values)}) > max(map(len, values)) + 1
         step = median(_steps(name, series))
-        is_steady = all(SLOWER * (own[-1] - own[-2]) > step for own in values)
+        is_steady = all(own[-1] - own[-2] >= min(_changes(own[:-1])) for own in values)
         if max(ends) - min(ends) <= (step / FEWEST_TIMES if by_clock else step):
             why = (
                 f"the {name} of all {counted(len(series), who)} advances to {max(ends):g} in the"

@@ -185,8 +185,10 @@ def _beginning(line: str) -> str:
 
 
 def _are_rows(one: str, following: str) -> bool:
-    """Whether two lines are rows of one table: several of their gaps, of two blanks or more, are at
-    the same place. What goes on after a cut has none there."""
+    """Whether two lines are rows of one table: they have equally many commas, or several of their
+    gaps, of two blanks or more, are at the same place. What goes on after a cut has none there."""
+    if one.count(",") == following.count(",") >= FEWEST_GAPS:
+        return True
     blank = "".join(
         " " if first == second == " " else "."
         for first, second in zip(one, following, strict=False)

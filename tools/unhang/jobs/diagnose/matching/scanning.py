@@ -15,15 +15,14 @@ from pathlib import PurePath
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
-from unhang.jobs.diagnose.logs.last_words import LastWords, RankLine
+from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
-from unhang.jobs.diagnose.logs.rank_steps import note_steps
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
-from unhang.jobs.diagnose.matching.running_text import is_told
+from unhang.jobs.diagnose.matching.running_text import has_lines_of_a_machine, is_in_a_sentence
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.job_files import JobFile
@@ -112,20 +111,18 @@ class Event:
 @dataclass
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty.
-    calls: the latest NCCL call of each process. steps: the last step of each rank. words: the last
-    line of each. ras: answers of NCCL's RAS. job: the
-    result of lint, if it is a file of the job and no log."""
+    calls: the latest NCCL call of each process. words: the last line and step of each rank. ras:
+    answers of NCCL's RAS. job: the result of lint, if it is a file of the job and no log."""
 
     file: str
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
-    told: set[int] = field(default_factory=set)  # lines that only name a message
+    named: set[tuple[int, str]] = field(default_factory=set)  # within a sentence
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
     # index of an event -> the wrapper of its line
     outside: dict[int, Prefix] = field(default_factory=dict)
     job: JobFile | None = None
-    steps: dict[int, RankLine] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
     ras: list[RasAnswer] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
@@ -140,8 +137,11 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     ras = RasText(file)
     stacks = Stacks(file, rank_in_name(file))
     labels = Labels()
+    of_a_machine = False
     for block in blocks:
         text = block.whole()
+        # nobody writes more than a block
+        of_a_machine = of_a_machine or block.first > 1 or has_lines_of_a_machine(block, text)
         ras.note(text, block.number(0))
         stacks.note(block, text)
         if MARK in text:
@@ -153,16 +153,20 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
             _keep_events(block, shapes, memory, scan, counts)
             memory.forget_many()
         _remember_last(block, scan)
-        note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
-        scan.words.note(block.lines, block.first, file)
+        scan.words.note(block.lines, block.first, file, rank_in_name(file))
         labels.note(text)
         scan.end = _end_with(scan.end, block)
     scan.ras = ras_answers(ras)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
-    scan.events = [
-        one for one in scan.events if one.fact != "error_line" or one.line not in scan.told
-    ]
+    if not of_a_machine:
+        lines = {line for line, _ in scan.named}
+        scan.events = [
+            one
+            for one in scan.events
+            if (one.line, one.id) not in scan.named
+            and (one.fact != "error_line" or one.line not in lines)
+        ]
     _name_ranks(scan, labels, stacks.done())
     return scan
 
@@ -179,7 +183,7 @@ def _name_ranks(scan: Scan, labels: Labels, stacks: Iterable[Stack]) -> None:
     """Puts the rank where only a launcher's label stands before a line."""
     scan.stacks = [replace(one, rank=labels.rank_of(one.rank)) for one in stacks]
     scan.words.lines = labels.by_rank(scan.words.lines)
-    scan.steps = labels.by_rank(scan.steps)
+    scan.words.steps = labels.by_rank(scan.words.steps)
     for place, one in enumerate(scan.events):
         if (one.prefix.rank or 0) < 0:
             prefix = replace(one.prefix, rank=labels.rank_of(one.prefix.rank))
@@ -202,10 +206,12 @@ def _keep_events(
                 continue
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             seen, found = _first_match(trial, readings, block, index)
-            if found and is_told(found, seen, block, index, signature.examples["match"]):
-                found = None
-                scan.told.add(block.number(index))
             if found:
+                # a GPU is the same, whoever names it
+                if signature.fact != "gpu" and is_in_a_sentence(
+                    found, seen, signature.examples["match"]
+                ):
+                    scan.named.add((block.number(index), signature.id))
                 place = len(scan.events)
                 scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
                 if len(readings) > 1:

@@ -5,7 +5,8 @@ without one. Values in, values out."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from unhang.core.quotes import leading_words
@@ -59,7 +60,7 @@ ASK_IN_ONE_PLACE = (
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
 FEW_OF = 3  # ranks that print, for each one that prints nothing
-LONGEST_WORDS = 160
+LONGEST_WORDS, MOST_FILES = 160, 3
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
 NAMELESS = "a process raised an exception whose name and message are not in the log"
@@ -699,7 +700,8 @@ def _counted(facts: Facts) -> Conclusion | None:
     """Records of a program that unhang does not know show who differs, or that nobody does."""
     for one in sorted(facts.counts, key=lambda one: not one.who):
         if not one.who:
-            return Conclusion("healthy" if one.well else "no_end", one.why, one.line)
+            well = Conclusion("healthy" if one.well else "no_end", one.why, one.line)
+            return _of_files(well, {each.line.file for each in facts.counts}, facts)
         ask = (ASK_ONE_RANK.format(one.who),)
         return Conclusion(
             "no_end",
@@ -710,11 +712,28 @@ def _counted(facts: Facts) -> Conclusion | None:
     return None
 
 
+def _of_files(conclusion: Conclusion, looked: Collection[str], facts: Facts) -> Conclusion:
+    """A conclusion with the files that it is of. Healthy it is only if no other file could hide a
+    hang."""
+    of, others = (
+        [PurePath(one).name for one in facts.ends if (one in looked) is own]
+        for own in (True, False)
+    )
+    why = f"{conclusion.why}; looked at: {listed(of, MOST_FILES)}"
+    if not others or conclusion.word != "healthy":
+        return conclusion._replace(why=why)
+    why = f"{why}; not at what the job does in {listed(others, MOST_FILES)}"
+    return conclusion._replace(word="no_end", why=why)
+
+
+def tells_of_a_job(facts: Facts) -> bool:
+    """Whether a line that nobody only quotes tells of a job's progress, end, wait or set-up."""
+    lines = any(event.kind in OF_A_JOB and not event.quoted for event in facts.events)
+    return lines or bool(facts.timeouts) or any(map(facts.of, OF_A_JOB_FACTS))
+
+
 def _job_without_end(facts: Facts) -> Conclusion | None:
-    if not (
-        any(event.kind in OF_A_JOB for event in facts.events)
-        or any(facts.of(name) for name in OF_A_JOB_FACTS)
-    ):
+    if not tells_of_a_job(facts):
         return None
     why = (
         "the log has no end of the job, and no message that unhang knows as a failure; a job that"
@@ -724,20 +743,21 @@ def _job_without_end(facts: Facts) -> Conclusion | None:
 
 
 def _test_without_result(facts: Facts) -> Conclusion | None:
-    devices = () if facts.of("bandwidth_row") else facts.of("test_device")
+    lines = facts.of("bandwidth_row") or facts.of("test_device")
     why = (
-        "the test of collectives lists its devices and prints no result: it hangs in its first"
-        " transfers, or was cut off"
+        "the test of collectives does not end: it hangs in a transfer after this line, or was cut"
+        " off"
     )
-    return Conclusion("no_end", why, devices[-1]) if devices else None
+    return Conclusion("no_end", why, lines[-1]) if lines else None
 
 
 def _machine(facts: Facts) -> Conclusion | None:
-    if facts.of_tools or any(facts.of(name) for name in OF_A_MACHINE_FACTS):
-        looked = (
-            f"; looked at: {listed([*dict.fromkeys(facts.of_tools)], 4)}" if facts.of_tools else ""
-        )
-        return Conclusion("healthy", f"the output of the machine's tools shows no fault{looked}")
+    known = {one.file for name in OF_A_MACHINE_FACTS for one in facts.of(name)}
+    if facts.of_tools or known:
+        what = f" in {listed([*dict.fromkeys(facts.of_tools)], 4)}" if facts.of_tools else ""
+        files = {*facts.ends} if facts.of_tools else known
+        why = f"the output of the machine's tools shows no fault{what}"
+        return _of_files(Conclusion("healthy", why), files, facts)
     return None if facts.of_tools is None else Conclusion("no_end", WITHOUT_HEALTH, first=(ASK_Q,))
 
 

@@ -122,6 +122,8 @@ def test_rows_of_a_table_are_not_taken_for_cut_lines():
     ]
     assert len({len(line) for line in (head, *rows)}) == 1
     assert find_wrapping([line.encode() for line in (head, *rows)]) == PLAIN
+    head = "timestamp,rank,host,step,state,step_ms,loss,lr,tokens,grad_norm,reserved_byte_gb"
+    assert len(head) == 80 and find_wrapping([head.encode(), b"t,0,a,1,x,2,3,4,5,6,7"]) == PLAIN
 
 
 def test_rank_around_a_line_counts_where_the_line_names_none_and_times_where_no_line_has_one(

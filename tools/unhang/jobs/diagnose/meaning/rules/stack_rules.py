@@ -20,20 +20,20 @@ from unhang.jobs.diagnose.standing import (
     ELSEWHERE,
     LOCK,
     MAY_WAIT_FOR_GPU,
+    PAIRS,
     WAITS_FOR_OTHERS,
     Standing,
     in_one_line,
     kind_of,
     standings,
     who_is_elsewhere,
+    who_left_the_others,
 )
 
 POSSIBLE = WEIGHTS["supporting"] + 1
 AT_WORK = "rank-at-work"
 MOST_NAMED, MOST_PLACES = 8, 2
 _BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
-# Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
-_PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|\(<|/torch/|/filelock/")
 _INNER = re.compile(r"/torch/distributed/(?!fsdp)|/lib/python3\.\d+/(?!site-|dist-)")
 
@@ -67,6 +67,17 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
             (),
             AT_WORK if weight < POSSIBLE else "stands-elsewhere",
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
+            who=(name,),
+        )
+    for name in [] if odd or facts.seen.goes_on else who_left_the_others(ranks):
+        one = ranks[name]
+        yield Evidence(
+            "rank_desync_app",
+            WEIGHTS["hinting"],
+            f"{name} waits in {_words(one)}, and left the calls that the others are in",
+            (),
+            AT_WORK,
+            places=(_line_of_log(one.stack, _frame_of(one)),),
             who=(name,),
         )
 
@@ -126,7 +137,7 @@ def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
         for one in standings(stacks).values():
             if one.collective and not one.activity.awaits_gpu:
                 sides.setdefault(one.collective, []).append(one)
-        if len(sides) < 2 or any(map(_PAIRS.fullmatch, sides)):
+        if len(sides) < 2 or any(map(PAIRS.fullmatch, sides)):
             continue
         told = "; ".join(
             f"{_named(side)} in {_words(side[0])}" for side in sorted(sides.values(), key=len)[:4]
