@@ -199,11 +199,8 @@ def _fleet_view(
     drawn = [(group.anchor, frozenset(group.hosts)) for group in joined[:MOST_DRAWINGS]]
     kinds = Counter(stands.kind for stands in standing_of.values())
     view = {
-        "kinds": {
-            word: count
-            for word, count in stated(kinds).items()
-            if word in ("unread", NOT_A_GPU_NODE, "healthy")
-        },
+        "kinds": stated(kinds),
+        "no_gpu": NOT_A_GPU_NODE,
         "panels": mapped,
         "is_large": len(nodes) > MOST_NAMED,
         "joined": joined[:MOST_DRAWINGS],

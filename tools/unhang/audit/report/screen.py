@@ -1,9 +1,9 @@
-"""The first screen of a run: nodes by verdict, then causes by harm, each with its nodes, what to do
-and the command for it.
+"""The first screen of a run: nodes by verdict, then causes by harm, each with its nodes, what was
+found, what to do and the command for it.
 
-Causes of the same nodes are one block: the most serious one in full, the others named below it. At
-most 40 lines, for any number of nodes; more only if more nodes have critical causes or are unread,
-each of which has its line. Text in, text out, like the table.
+Warnings are named below the error of the same nodes. At most 40 lines, for any number of nodes;
+more only if more nodes have critical causes or are unread, each of which has its line. Text in,
+text out, like the table.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def render_screen(
     """
     head = _head(findings, width)
     foot = _foot(findings, f"{program} {{}} {run}" if run else "", planned, width)
-    causes = _with_reasons(findings)
+    causes = _with_found(findings)
     room = LINES - len(head) - len(foot)
     shown, omitted = fitted(causes, room, width, setting_of)
     if omitted:  # two lines say how many
@@ -75,22 +75,17 @@ def render_screen(
     return printed(map(_styled, lines), color, plain)
 
 
-def _with_reasons(findings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The causes; those for unread nodes with `why`, what is known of the first of these nodes."""
-    found = {
-        (one["rule"], host): one["found"]
-        for one in findings["findings"]
-        if one["verdict"] == "fail"
-        for host in hosts_of(one)
-    }
-    return [
-        (
-            {**cause, "why": found.get((cause["rule"], cause["nodes"][0]), "")}
-            if cause["unread"] and cause["nodes"]
-            else cause
-        )
-        for cause in findings["causes"]
-    ]
+def _with_found(findings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The causes with `found`: what was found on the first of the nodes, and how many more of its
+    rule the cause has."""
+    causes = []
+    for cause in findings["causes"]:
+        own = [findings["findings"][place] for place in cause["findings"]]
+        own = [one for one in own if one["rule"] == cause["rule"]]
+        first = [one for one in own if set(cause["nodes"][:1]) <= set(hosts_of(one))]
+        more = f" (and {len(own) - 1:,} more)" if len(own) > 1 else ""
+        causes.append({**cause, "found": f"{first[0]['found']}{more}" if first else ""})
+    return causes
 
 
 def _head(findings: Mapping[str, Any], width: int) -> list[Line]:

@@ -21,9 +21,8 @@ from unhang.core.text import counted, visible
 
 LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40
-LONGEST_REASON = 300
-MOST_ALSO = 4  # further causes of the same nodes that are named
-MOST_GRAVE = 12  # of them, if so many are errors
+LONGEST_FOUND = 240
+MOST_ALSO = 4  # further warnings of the same nodes that are named
 VERDICT_STYLES = {
     "critical": "bold red",
     "error": "bold red",
@@ -47,9 +46,9 @@ def fitted(
     setting_of: SettingOf,
 ) -> tuple[list[Line], list[Mapping[str, Any]]]:
     """(lines, causes that are not in them). Each critical cause and each cause for unread nodes has
-    a line. As long as there is room, each error has one, then the actions of all of these are
-    added, a line for each warning, the commands of errors, then the rest of warnings, and remarks.
-    """
+    a line. As long as there is room, each error has one, then what was found and the actions of all
+    of these are added, a line for each warning, the commands of errors, then the rest of warnings,
+    and remarks."""
     blocks = _of_same_nodes(causes)
     must, errors, warnings, remarks = (
         [place for place, block in enumerate(blocks) if _weight(block[0]) == weight]
@@ -71,15 +70,17 @@ def fitted(
 
     grow(must, _one_line, math.inf)
     # a half of the rest is for the actions of criticals, even where errors would fill it
-    grow(errors, _brief, len(must) + (room - len(must)) // 2)
+    grow(errors, _one_line, len(must) + (room - len(must)) // 2)
     for places, form in (
-        (must, _brief),
+        (must, _with_found),
         (must, _with_action),
-        (errors, _brief),
+        (errors, _one_line),
+        (errors, _with_found),
         (must, _whole),
         (errors, _with_action),
-        (warnings, _brief),
+        (warnings, _one_line),
         (errors, _whole),
+        (warnings, _with_found),
         (warnings, _with_action),
         (warnings, _whole),
         (remarks, _with_action),
@@ -103,15 +104,20 @@ def _weight(cause: Mapping[str, Any]) -> int:
 
 
 def _of_same_nodes(causes: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Causes above info whose nodes are the same, in the order of the first of them. An info
-    finding and one about the whole fleet stand alone."""
-    blocks: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    """Warnings below the first cause of the same nodes. An error, a remark and what is about the
+    whole fleet stand alone."""
+    blocks: list[list[Mapping[str, Any]]] = []
+    first: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for cause in causes:
-        alone = cause["severity"] == SEVERITIES[-1] or not cause["nodes"]
-        blocks.setdefault(
-            (cause["id"],) if alone else (cause["unread"], *cause["nodes"]), []
-        ).append(cause)
-    return list(blocks.values())
+        nodes = tuple(cause["nodes"])
+        is_lesser = cause["severity"] == "warning" and not cause["unread"]
+        if is_lesser and nodes in first:
+            first[nodes].append(cause)
+        else:
+            blocks.append([cause])
+            if nodes and cause["severity"] != SEVERITIES[-1]:
+                first.setdefault(nodes, blocks[-1])
+    return blocks
 
 
 def _label(cause: Mapping[str, Any]) -> tuple[str, str]:
@@ -151,22 +157,21 @@ def _one_line(block: Block, width: int, setting_of: SettingOf) -> list[Line]:
     return [(label, cut(title, room) + ending, style)]
 
 
-def _brief(block: Block, width: int, setting_of: SettingOf) -> list[Line]:
-    """A line; further errors of the nodes are named all the same."""
-    also = block[1:] if any(map(_is_grave, block[1:])) else ()
-    return [*_one_line(block, width, setting_of), *_also(also, width)]
+def _with_found(block: Block, width: int, setting_of: SettingOf) -> list[Line]:
+    """Title and what was found."""
+    return _titled(block[0], width)
 
 
 def _with_action(block: Block, width: int, setting_of: SettingOf) -> list[Line]:
-    """Title, what to do (never cut: half of an instruction is another one), and the other causes of
-    the nodes."""
-    return [*_titled(block[0], width), *_also(block[1:], width)]
+    """Title, what was found, what to do (never cut: half of an instruction is another one), and the
+    warnings of the nodes."""
+    return [*_titled(block[0], width), *_done(block[0], width), *_also(block[1:], width)]
 
 
 def _whole(block: Block, width: int, setting_of: SettingOf) -> list[Line]:
     """As _with_action, with what a ticket names and the command."""
     cause = block[0]
-    lines = _titled(cause, width)
+    lines = [*_titled(cause, width), *_done(cause, width)]
     if not cause["remedy"]["role"] and (named := phrases.devices(cause)):
         reported = _paragraph("  ticket", named, "dim", width)
         last = cut(" ".join(text for _, text, _ in reported[1:]), width - LABEL)
@@ -180,27 +185,23 @@ def _whole(block: Block, width: int, setting_of: SettingOf) -> list[Line]:
 def _titled(cause: Mapping[str, Any], width: int) -> list[Line]:
     label, style = _label(cause)
     lines = _paragraph(label, _title(cause), style, width)
-    if why := cause.get("why"):
-        lines += _paragraph("  found", visible(why, LONGEST_REASON), "dim", width)
+    if found := cause.get("found"):
+        lines += _paragraph("  found", visible(found, LONGEST_FOUND), "dim", width)
+    return lines
+
+
+def _done(cause: Mapping[str, Any], width: int) -> list[Line]:
     if conflicts := cause["remedy"]["conflicts"]:
-        return lines + _paragraph("conflict", phrases.conflict(conflicts[0]), "bold yellow", width)
+        return _paragraph("conflict", phrases.conflict(conflicts[0]), "bold yellow", width)
     done = phrases.cause_action(cause).partition(DISPUTED)[0]
-    return lines + _paragraph("  do", done, "dim", width)
+    return _paragraph("  do", done, "dim", width)
 
 
 def _also(also: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
-    return _paragraph("  also", _named(also), "dim", width) if also else []
-
-
-def _named(causes: Sequence[Mapping[str, Any]]) -> str:
-    """Causes by severity and rule: `error acs-on-bare-metal, warning swap-in-use, and 3 more`."""
-    most = min(max(MOST_ALSO, sum(map(_is_grave, causes))), MOST_GRAVE)
-    named = [f"{cause['severity']} {visible(cause['rule'], 120)}" for cause in causes[:most]]
-    return ", ".join([*named, *([f"and {len(causes) - most} more"] if len(causes) > most else [])])
-
-
-def _is_grave(cause: Mapping[str, Any]) -> bool:
-    return cause["severity"] in SEVERITIES[:2]
+    """Further causes by severity and rule: `warning swap-in-use, and 3 more`."""
+    named = [f"{cause['severity']} {visible(cause['rule'], 120)}" for cause in also[:MOST_ALSO]]
+    named += [f"and {len(also) - MOST_ALSO} more"] if len(also) > MOST_ALSO else []
+    return _paragraph("  also", ", ".join(named), "dim", width) if also else []
 
 
 def _paragraph(label: str, text: str, style: str, width: int) -> list[Line]:

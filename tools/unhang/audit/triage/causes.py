@@ -19,6 +19,7 @@ from unhang.audit.rules.role_needs import NEEDS, is_configured, reaches, unconfi
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.found import LAST
 from unhang.audit.triage.grouping import Explaining, Share, shares_of
+from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.run.actions import Setting, command
 from unhang.core.run.findings import NODE_VERDICTS, NOT_A_GPU_NODE
 from unhang.core.run.run_input import natural
@@ -29,6 +30,7 @@ _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _BOOTS = re.compile(r"(?i)\breboot|power-cycle|restart the (?:node|machine)")
 REBOOT = "kernel-reboot-required"  # what explains it is wrong with the next kernel
 _NO_REMEDY = Merged({}, [])
+_FIRST_ACTION = re.compile(r"(?i)\b(?:(reset|reboot|power-cycle)|reseat|replace|return|serviced)")
 
 
 class NodeNote(NamedTuple):
@@ -355,12 +357,13 @@ def _cause(
     root = shares[0].root
     members = {one.number: one for share in shares for one in share.members}
     severity = min((one.severity for one in members.values()), key=_RANK.__getitem__)
+    persons = [_without_reboot(kind, text) for text in _persons(kind, shares, repairs)]
     return {
         "id": root.rule,
         "rule": root.rule,
         "title": root.title,
         "severity": severity,
-        "owner": root.owner,
+        "owner": _first_to_act(root.owner, kind.role, persons),
         "nodes": sorted({share.host for share in shares if share.host}, key=order.__getitem__),
         "unread": kind.unread,
         "findings": sorted(members),
@@ -369,11 +372,18 @@ def _cause(
         "remedy": {
             "role": kind.role,
             "policy": json.loads(kind.policy),
-            "person": [_without_reboot(kind, text) for text in _persons(kind, shares, repairs)],
+            "person": persons,
             "conflicts": json.loads(kind.conflicts),
         },
         "scheduler": kind.scheduler or None,
     }
+
+
+def _first_to_act(owner: str, role: str | None, persons: Sequence[str]) -> str:
+    """The owner of the finding, but of the system where a role, a reset or a boot comes first."""
+    first = _FIRST_ACTION.search(persons[0]) if persons else None
+    of_hardware = owner not in ("user", DEFAULT_OWNER)
+    return DEFAULT_OWNER if of_hardware and (role or (first and first[1])) else owner
 
 
 def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:

@@ -110,29 +110,20 @@ def test_it_says_which_nodes_have_to_leave_service_which_can_wait_and_what_mends
     )
 
 
-def test_further_causes_of_the_same_nodes_are_named_under_the_most_serious_one():
+def test_each_error_has_its_line_and_a_warning_is_named_below_one_of_the_same_nodes():
     found = [
         finding("slow-port", "n1", "error"),
         finding("lost-gpu", "n1", "critical"),
-        finding("remark", "n1", "info"),
-        finding("acs", "n2", "error"),
+        *(finding(f"slow-{number}", "n1", "warning") for number in range(6)),
+        finding("slow", "n2", "warning"),
+        finding("acs", "n3", "error"),
     ]
-    lines = render_screen(fleets.document(found, {"ok": 2}), 100).splitlines()
-    titles = [line for line in lines if re.match(r"[A-Z]+ +n\d", line)]
-    assert [re.sub(r":.*", "", line) for line in titles] == [
-        "CRITICAL  n1",
-        "ERROR     n2",
-        "INFO      n1",
+    lines = render_screen(fleets.document(found, {"ok": 3}), 100).splitlines()
+    titles = [re.sub(r":.*", "", line) for line in lines if re.match(r"[A-Z]+ +n\d", line)]
+    assert titles == ["CRITICAL  n1", "ERROR     n1", "ERROR     n3", "WARNING   n2"]
+    assert [line for line in lines if line.startswith("  also")] == [
+        "  also    warning slow-0, warning slow-1, warning slow-2, warning slow-3, and 2 more"
     ]
-    assert lines.count("  also    error slow-port") == 1
-    assert "slow-port" not in "".join(titles)
-    many = [
-        finding("lost-gpu", "n1", "critical"),
-        *(finding(f"port-{number}", "n1", "error") for number in range(6)),
-        *(finding(f"slow-{number}", "n1", "warning") for number in range(2)),
-    ]
-    shown = " ".join(render_screen(fleets.document(many, {"ok": 1}), 100).split())
-    assert "error port-5, and 2 more" in shown
 
 
 def test_no_set_of_nodes_is_broken_inside_a_number():
@@ -308,17 +299,16 @@ def test_devices_are_named_for_a_ticket_only_where_no_role_repairs_the_cause(rem
     assert ("  ticket  n1 GPU 3" in render_screen(fleets.document([lost], {"ok": 1}), 100)) is named
 
 
-def test_an_unread_node_says_why_on_the_first_screen():
-    failed = fleets.finding(
-        "node-failed",
-        "gpu3",
-        "error",
-        "Its facts could not be collected",
-        "facts",
-        "unhang_node_timeout_s must be a number of seconds, and is 'abc'",
-    )
+def test_what_was_found_is_on_the_first_screen_and_the_last_to_be_left_out():
+    found = [
+        fleets.finding("bad", f"n{place}", "error", "t", "e", f"Xid {place}", where={"code": place})
+        for place in range(40)
+    ]
+    shown = render_screen(fleets.document(found[:1] * 3, {"ok": 1}), 100)
+    assert "\n  found   Xid 0 (and 2 more)\n  do" in shown
+    shown = render_screen(fleets.document(found[:13], {"ok": 13}), 100)
+    assert shown.count("\n  found") == 13 > shown.count("\n  do") > 0
+    failed = fleets.finding("node-failed", "gpu3", "error", "Not read", "facts", "no such timeout")
     document = fleets.document([failed], {"failed": 1})
-    [cause] = document["causes"]
-    assert "  found" not in render_screen({**document, "causes": [{**cause, "unread": False}]}, 100)
-    shown = render_screen({**document, "causes": [{**cause, "unread": True}]}, 100)
-    assert "\n  found   unhang_node_timeout_s must be a number of seconds, and is 'abc'\n" in shown
+    document["causes"][0]["unread"] = True
+    assert "\n  found   no such timeout\n" in render_screen(document, 100)

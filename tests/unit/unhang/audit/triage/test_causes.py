@@ -294,3 +294,18 @@ def test_a_remark_about_one_machine_alone_is_shown():
     assert [cause["rule"] for cause in shown([finding("usual", "n1", "info")])["causes"]] == [
         "usual"
     ]
+
+
+@pytest.mark.parametrize(
+    ("owner", "remedy", "first"),
+    [
+        ("vendor", {"person": "drain the node and reset its GPUs; else have it replaced"}, "sre"),
+        ("vendor", {"person": "have the card replaced, then reboot"}, "vendor"),
+        ("facility", {"person": "reseat the card; reboot"}, "facility"),
+        ("vendor", role("gpu_reset"), "sre"),
+        ("user", {"person": "reset the counter of the job"}, "user"),
+    ],
+)
+def test_who_acts_on_a_cause_follows_from_its_first_action(owner, remedy, first):
+    (cause,) = shown([finding("r", "n", remedy=remedy, owner=owner)])["causes"]
+    assert cause["owner"] == first
