@@ -23,7 +23,15 @@ from .daemons import CGROUPS
 from .filesystems import read_filesystems, read_not_mounted
 from .host_state import read_huge_pages
 from .in_use import read_in_use
-from .reading import drop_ins, first_there, line_if_there, read_integer, text_if_there, there
+from .reading import (
+    drop_ins,
+    first_there,
+    integer_if_there,
+    line_if_there,
+    read_integer,
+    text_if_there,
+    there,
+)
 from .virtualization import container_kind
 
 TYPE_CHECKING = False
@@ -62,6 +70,12 @@ SYSTEMD_LIMITS = (
 # Red Hat builds systemd with the opposite default: systemd.spec of RHEL 7 to 9.
 KEEPS_IPC_BY_DEFAULT = frozenset(["rhel", "centos", "rocky", "almalinux", "ol"])
 SCOPES = 64
+# Of the two generations of control groups. An older one without a limit has the largest number.
+GROUP_LIMITS = (
+    ("memory_max_bytes", "memory", ("memory.max", "memory.limit_in_bytes")),
+    ("tasks_max", "pids", ("pids.max",)),
+)
+NO_GROUP_LIMIT = 1 << 60
 # Kernel settings that limit large jobs, route their packets, or end processes or the node. Expected
 # values: table sysctl_norms.
 SYSCTLS = (
@@ -174,7 +188,9 @@ def read_scopes(root: Root, unread: Unread) -> list[dict[str, Any]]:
     scopes = []
     own = unread.attempt("scopes[collector]", read_process_limits, root, "self")
     if own:
-        scopes.append(dict(own, scope="collector", evidence="/proc/self/limits"))
+        scopes.append(
+            dict(own, scope="collector", evidence="/proc/self/limits", **read_group_limits(root))
+        )
     for service, units, pid_files in SERVICES:
         pid = find_pid(root, service, units, pid_files)
         values = (
@@ -198,6 +214,27 @@ def read_process_limits(root: Root, pid: str) -> dict[str, int | None]:
     if all(value is None for value in values.values()):
         raise ValueError(f"/proc/{pid}/limits has none of the limits looked for")
     return values
+
+
+def read_group_limits(root: Root) -> dict[str, int | None]:
+    """The memory and the number of tasks that the control groups of this process allow it, None
+    for no limit: the lowest of its group and those above; in a container that of the container is
+    the root, and the path may be one of the host."""
+    rows = [line.split(":", 2) for line in text_if_there(root, "/proc/self/cgroup").splitlines()]
+    found = {}
+    for field, controller, names in GROUP_LIMITS:
+        values = []
+        for kinds, path in (row[1:] for row in rows if len(row) == 3):
+            if kinds and controller not in kinds.split(","):
+                continue
+            folder = f"/sys/fs/cgroup/{controller}" if kinds else "/sys/fs/cgroup"
+            parts = path.strip("/").split("/")
+            for end in range(len(parts) + 1):
+                place = "/".join([folder, *parts[:end]])
+                values += [integer_if_there(root, f"{place}/{name}") for name in names]
+        limits = [one for one in values if one is not None and one < NO_GROUP_LIMIT]
+        found[field] = min(limits) if limits else None
+    return found
 
 
 def find_pid(

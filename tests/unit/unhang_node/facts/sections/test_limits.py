@@ -242,3 +242,38 @@ def test_the_stack_limit_is_read_in_bytes(soft, bytes_):
         ]
         == 8192 * 1024
     )
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "memory", "tasks"),
+    [
+        (
+            "0::/jobs.slice/one.scope\n",
+            {"jobs.slice/memory.max": 400 << 20, "jobs.slice/one.scope/memory.max": "max",
+             "jobs.slice/one.scope/pids.max": 12, "jobs.slice/pids.max": 9000},
+            400 << 20, 12,
+        ),
+        ("0::/\n", {"memory.max": 1 << 30, "pids.max": "max"}, 1 << 30, None),
+        (
+            "5:cpu,memory:/docker/c1\n4:pids:/docker/c1\n0::/\n",
+            {"memory/memory.limit_in_bytes": 2 << 30, "pids/docker/c1/pids.max": 64,
+             "cpu/pids.max": 1},
+            2 << 30, 64,
+        ),
+        (
+            "4:memory:/\n3:pids:/\n",
+            {"memory/memory.limit_in_bytes": 9223372036854771712, "pids/pids.max": "max"},
+            None, None,
+        ),
+    ],
+)  # fmt: skip
+def test_the_place_where_the_collector_runs_has_the_lowest_limit_of_its_groups(
+    tmp_path, groups, files, memory, tasks
+):
+    folder = copied("a6000x3-kernel-5.4", tmp_path)
+    write(folder, "/proc/self/limits", (folder / "proc/812/limits").read_text())
+    write(folder, "/proc/self/cgroup", groups)
+    for path, value in files.items():
+        write(folder, f"/sys/fs/cgroup/{path}", f"{value}\n")
+    own = scope(facts(folder, "limits"), "collector")
+    assert (own["memory_max_bytes"], own["tasks_max"]) == (memory, tasks)
