@@ -12,6 +12,7 @@ import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
+from unhang.audit.report.phrases import left_out
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.engine import Engine, view_of
 from unhang.audit.rules.examples import catalogue_view
@@ -21,6 +22,7 @@ from unhang.core.run.documents import decode_node
 from unhang.core.run.run_input import read_run_input
 from unhang.core.schemas.policy import PolicyFile
 from unhang.core.schemas.shapes import read_schema
+from unhang_node.base.version import VERSION
 
 TODAY = "2026-06-01"
 
@@ -207,6 +209,39 @@ def test_an_expired_waiver_and_one_of_no_rule_are_findings(tmp_path):
     assert {"waiver-expired", "waiver-of-unknown-rule"} <= {
         one["rule"] for one in found["findings"]
     }
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("group-setting-algo-differs", "group-settings-differ"),
+        ("group-hostname-of-two-nodes", "not-unique-in-the-fabric"),
+        ("group-bios-differs", "unlike-the-others-of-its-group"),
+        ("fleet-torch-differs", "the rule group-… of the same ending"),
+        ("no-such-rule", "`unhang catalogue` lists"),
+    ],
+)
+def test_a_waiver_of_a_rule_of_earlier_releases_is_told_the_name_of_today(tmp_path, was, now):
+    waivers = [{"rule": was, "reason": "r", "by": "me", "until": "2030-05-31"}]
+    run = write_run(tmp_path / "run", node("a1", policy={"waivers": waivers}))
+    judge_run(read_run_input(run), load_catalogue(), TODAY)
+    (found,) = [
+        one
+        for one in json.loads((run / "findings.json").read_text())["findings"]
+        if one["rule"] == "waiver-of-unknown-rule"
+    ]
+    assert now in found["remedy"]["person"]
+
+
+@pytest.mark.parametrize(("release", "told"), [("0.1.0", True), (VERSION, False)])
+def test_what_an_older_collector_does_not_write_is_told(tmp_path, release, told):
+    one = node("a1")
+    one["facts"] |= {"collector": {"version": release}}
+    one["facts"]["sections"] = {"driver": {"probe": {"status": "ok"}, "loaded": None}}
+    head = judge_run(read_run_input(write_run(tmp_path / "run", one)), load_catalogue(), TODAY)
+    assert head.get("unwritten", {}).get("driver.packages") == (["a1"] if told else None)
+    assert "driver.loaded" not in head.get("unwritten", {})
+    assert any("an older collector read a1" in line for line in left_out(head)) is told
 
 
 @pytest.mark.parametrize(

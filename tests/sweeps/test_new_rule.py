@@ -32,6 +32,7 @@ CONDITIONS = {
     "--when": "item.temperature_c > 90 and item.utilization_percent < 5"},
     "fabric": {"--applies": "fabric_manager.nvswitch_present",
     "--when": "not fabric_manager.running and interconnect.fabric_state == 'completed'"},
+    "group": {"--applies": "gpus.count > 0", "--compare": "node.dmi.bios_version"},
     "policy": {"--applies": "policy.pcie.width is known",
     "--when": "gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
 }  # fmt: skip
@@ -111,6 +112,18 @@ def test_each_fact_of_the_condition_has_a_near_miss_that_differs_in_it_alone(
         for near_miss in examples["near_miss"]
     ]
     assert sorted({one[0] for one in differing if len(one) == 1}) == facts
+
+
+@pytest.mark.parametrize("given", [[], ["--when", "true", "--compare", "node.dmi.board"]])
+def test_a_rule_is_of_a_node_or_of_a_group(capsys, given):
+    assert main(["catalogue", "new", "own", *given]) == 2
+    assert "either --when" in capsys.readouterr().err
+
+
+def test_a_misspelt_value_of_a_free_text_is_refused(capsys):
+    assert main(["catalogue", "new", "own", "--when", "node.os.id == 'ubunto'"]) == 2
+    assert "never 'ubunto' (did you mean ubuntu?)" in capsys.readouterr().err
+    assert main(["catalogue", "new", "own", "--when", "node.os.id == 'gentoo'"]) == 0
 
 
 def test_a_fact_that_alone_decides_nothing_is_named(capsys):

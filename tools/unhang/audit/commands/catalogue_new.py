@@ -1,4 +1,4 @@
-"""`unhang catalogue new ID --when CONDITION`: prints a row that is complete except for its texts
+"""`unhang catalogue new ID --when CONDITION`, or `--compare VALUE` of a group: prints a row that is complete except for its texts
 and sources."""
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 MOST_BYTES = 8 << 20
 EXAMPLES = """\
   unhang catalogue new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
-  unhang catalogue new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy"""  # noqa: E501
+  unhang catalogue new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy
+  unhang catalogue new bios-differs --compare node.dmi.bios_version   the nodes of a group should have the same"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--when",
         metavar="EXPRESSION",
-        required=True,
         help="true means a finding, for example 'limits.numa_balancing and gpus.count > 1'",
     )
+    add_value(parser, "--compare", "EXPRESSION", "the value that all nodes of a group should have")
     add_value(parser, "--applies", "EXPRESSION", "the nodes that the rule applies to")
     add_value(
         parser,
@@ -76,11 +77,15 @@ def run(arguments: argparse.Namespace) -> int:
             f" not {arguments.id!r}"
         )
     healthy = sections_of(Path(arguments.healthy)) if arguments.healthy else None
-    given = {"for_each": arguments.for_each, "applies": arguments.applies, "when": arguments.when}
+    if (arguments.compare is None) == (arguments.when is None):
+        raise UserError(
+            "give either --when, for a rule of a node, or --compare, for one of a group"
+        )
+    given = {key: getattr(arguments, key) for key in ("for_each", "applies", "when", "compare")}
     row = {
         "id": arguments.id,
         "severity": arguments.severity,
-        "scope": "node",
+        "scope": "node" if arguments.compare is None else "group",
         **{key: value for key, value in given.items() if value is not None},
     }
     tables, taken = _tables_and_ids(given.values(), [Path(one) for one in arguments.rules])
@@ -178,15 +183,14 @@ def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
         "title": "",
         **{
             key: row[key]
-            for key in ("severity", "scope", "applies", "for_each", "when")
+            for key in ("severity", "scope", "applies", "for_each", "when", "compare")
             if key in row
         },
     }
     if row["severity"] != "info":
         fields["costs"] = ""
     fields |= {
-        "expected": "",
-        "found": quoted,
+        **({"expected": "", "found": quoted} if row["scope"] == "node" else {}),
         "remedy": {"person": ""},
         "sources": [{"url": "", "says": ""}],
         "confidence": "reported",

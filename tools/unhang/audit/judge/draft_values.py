@@ -49,7 +49,8 @@ class Place:
 
 def places_of(rule: Rule, tables: Mapping[str, Mapping[str, Any]]) -> list[Place]:
     """Every fact and key of the policy that decides a rule, with values to try."""
-    sources = [one.source for one in (rule.for_each, rule.applies, rule.when) if one is not None]
+    said = (rule.for_each, rule.applies, rule.compare or rule.when)
+    sources = [one.source for one in said if one is not None]
     constants = list(_constants(sources))
     keys = _table_keys(rule, sources, tables)
     asked = any("known" in source for source in sources)

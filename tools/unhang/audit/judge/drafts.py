@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.audit.judge.draft_values import ABSENT, Place, places_of
-from unhang.audit.rules.examples import CatalogueView, catalogue_view, verdict_of
+from unhang.audit.rules.examples import CatalogueView, catalogue_view, judge_example
 from unhang.audit.rules.rules import Rule, compile_rule
 from unhang.core.run.documents import InvalidNode
 from unhang.core.strict_json import value_at
@@ -33,8 +33,8 @@ class Draft:
 
     rule: Rule
     places: tuple[Place, ...]
-    matches: tuple[Fragment, ...]
-    near_misses: tuple[Fragment, ...]
+    matches: tuple[Any, ...]
+    near_misses: tuple[Any, ...]
     without_near_miss: tuple[tuple[str, ...], ...]
 
 
@@ -43,11 +43,13 @@ def draft_rule(
     tables: Mapping[str, Mapping[str, Any]],
     healthy: Mapping[str, Any] | None = None,
 ) -> Draft:
-    """The draft of a node rule. row: a complete row, whose examples are ignored. healthy: sections
-    of a node on which it must not fire. Raises RuleError if the condition is not accepted."""
+    """The draft of a rule. row: a complete row, whose examples are ignored. healthy: sections of a
+    node on which it must not fire. Raises RuleError if the condition is not accepted."""
     rule = compile_rule(row, tables)
     view = catalogue_view(tables)
     places = places_of(rule, tables)
+    if rule.scope != "node":
+        return _of_group(rule, places, healthy, view)
     named = _named(rule)
     examples = Examples({place.path: place for place in places})
     if healthy is not None:
@@ -61,6 +63,23 @@ def draft_rule(
         for found in (examples.matches, examples.near_misses)
     )
     return Draft(rule, tuple(places), matches, near_misses, tuple(examples.open))
+
+
+def _of_group(
+    rule: Rule, places: list[Place], healthy: Mapping[str, Any] | None, view: CatalogueView
+) -> Draft:
+    """Three nodes of which the last has another value in one fact, and three that are alike."""
+    bases = (_built(places, values) for values in _combinations(places))
+    if healthy is not None:
+        bases = itertools.chain([_cut(healthy, [place.path for place in places])], bases)
+    for base in itertools.islice(bases, MOST_TRIED):
+        alike = [copy.deepcopy(base) for _ in range(3)]
+        if verdict(rule, alike, view) == "pass":
+            for changed in _changes(places, base):
+                if verdict(rule, [*alike[:2], changed], view) == "fail":
+                    match = [base, copy.deepcopy(base), changed]
+                    return Draft(rule, tuple(places), (match,), (alike,), ())
+    return Draft(rule, tuple(places), (), (), ())
 
 
 @dataclass
@@ -92,10 +111,10 @@ def _add(examples: Examples, rule: Rule, match: Fragment, view: CatalogueView) -
         del examples.open[path]
 
 
-def verdict(rule: Rule, fragment: Fragment, view: CatalogueView) -> str:
+def verdict(rule: Rule, example: Any, view: CatalogueView) -> str:
     """The most severe verdict, `invalid` for a fragment that cannot be the facts of a node."""
     try:
-        return verdict_of(rule, fragment, view)
+        return judge_example(rule, example, view)
     except InvalidNode:
         return "invalid"
 

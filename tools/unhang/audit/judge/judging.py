@@ -64,12 +64,14 @@ class _Tally:
     items     of all nodes, by the rule's number and the verdict
     statuses  how many nodes have each status
     unread    nodes without facts
+    unwritten facts that older collectors do not write -> hosts
     """
 
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     items: Counter[tuple[int, str]] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     unread: int = 0
+    unwritten: dict[str, list[str]] = field(default_factory=dict)
 
     def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
         """Adds to the totals of a rule."""
@@ -246,6 +248,8 @@ def _judge_node(state: _Judging, document: NodeDocument) -> None:
 def _count_verdicts(tally: _Tally, judged: _JudgedDocument) -> None:
     tally.statuses[judged.document.status] += 1
     tally.unread += judged.verdicts.unread
+    for fact in judged.document.unwritten:
+        tally.unwritten.setdefault(fact, []).append(judged.document.host)
     for answers in judged.verdicts.answers:
         for rule, verdict, count in answers.counts:
             tally.items[rule, verdict] += count
@@ -491,6 +495,7 @@ def _head(
             "stopped": stopped,
             "refused": list(catalogue.faults),
         },
+        **({"unwritten": state.tally.unwritten} if state.tally.unwritten else {}),
         "totals": totals,
         "totals_by_severity": {
             severity: severities[severity] for severity in SEVERITIES if severities[severity]

@@ -12,7 +12,7 @@ from typing import Any
 from unhang.audit.report.folding import Fold, fold_items
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.findings import NOT_A_GPU_NODE, OF_POLICY, SEVERITIES
-from unhang.core.text import counted, visible
+from unhang.core.text import counted, listed, visible
 
 VENDOR = "vendor"  # the owner of what a ticket is for
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
@@ -178,13 +178,19 @@ def without_gpus(findings: Mapping[str, Any], longest: int) -> str:
 
 def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
     """Why the result is incomplete: faults of rules that were refused for them (a rule may have
-    several), and rules that were stopped."""
+    several), rules that were stopped, and nodes whose collector is older than the rules."""
     catalogue = findings.get("catalogue") or {}
     lines = [f"rule not used: {visible(text, 300)}" for text in catalogue.get("refused") or []]
     lines += [
         f"rule {visible(rule, 120)} was stopped: it used up its time or memory"
         for rule in catalogue.get("stopped") or []
     ]
+    if unwritten := findings.get("unwritten"):
+        on = {host: None for nodes in unwritten.values() for host in nodes}
+        lines.append(
+            f"an older collector read {hosts(list(on), 60)}, without {listed(list(unwritten), 3)};"
+            " no rule over these was judged there: read again with this release"
+        )
     return (
         lines
         if len(lines) <= most

@@ -73,12 +73,16 @@ def _check_comparison(compiler: SyntaxCompiler, symbol: str, left: Kind, right: 
 
 
 def _check_value(kind: Kind, literal: Any) -> None:
-    """Refuses a literal that is not a value of the enumeration, such as a misspelt one."""
-    if kind.shape.values and isinstance(literal, str) and literal not in kind.shape.values:
-        allowed = ", ".join(str(value) for value in kind.shape.values)
+    """Refuses a literal that is not a value of the enumeration, or of a free text that is nearly
+    one of its usual values: a misspelt one."""
+    allowed = kind.shape.values or kind.shape.known
+    if not isinstance(literal, str) or not allowed or literal in allowed:
+        return
+    meant = nearest(literal, allowed, 0.6 if kind.shape.values else 0.8)
+    if meant or kind.shape.values:
         raise ExpressionError(
-            f"{'.'.join(kind.path or ())} is never"
-            f" {literal!r}{nearest(literal, kind.shape.values)}; it is one of {allowed}"
+            f"{'.'.join(kind.path or ())} is never {literal!r}{meant}; it is one of"
+            f" {', '.join(map(str, allowed))}"
         )
 
 

@@ -9,14 +9,16 @@ document with a wrong structure proves nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from unhang.core.schemas.shapes import read_schema, resolved
+from unhang.core.schemas.shapes import fact_shapes, read_schema, resolved
 from unhang.core.strict_json import NotStrict, parse_strictly
+from unhang_node.base.version import VERSION
 
 MAX_NODE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 4096
@@ -24,6 +26,7 @@ MAX_ITEMS = 4096
 ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
 # an old node may have been read by the one-file collector: its facts are judged all the same
 READ = ("ok", "python_too_old")
+NOT_COLLECTED = {"earlier"}  # of the node: the judge adds it
 STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
 
 
@@ -33,7 +36,8 @@ class InvalidNode(ValueError):
 
 @dataclass(frozen=True)
 class NodeDocument:
-    """One node of a run. sections: the typed structure, None if the node was not read."""
+    """One node of a run. sections: the typed structure, None if the node was not read. unwritten:
+    facts of sections that it has, which an older collector does not write."""
 
     host: str
     groups: tuple[str, ...]
@@ -41,6 +45,7 @@ class NodeDocument:
     status: str
     message: str | None
     sections: Any
+    unwritten: tuple[str, ...] = ()
 
 
 class _Types:
@@ -125,7 +130,7 @@ def decode_node(data: bytes) -> NodeDocument:
         return _decode_slowly(data)
     try:
         head = _decode_head(data[:cut] + b'"facts":null}')
-        return _document(head, _facts_decoder().decode(_facts_in(data, cut + 8)))
+        return _document(head, _facts_decoder().decode(_facts_in(data, cut + 8)), data)
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # finds the exact fault, or reads a file whose keys stand in another order
         return _decode_slowly(data)
@@ -152,7 +157,7 @@ def _facts_in(data: bytes, start: int) -> bytes:
     return data[start:-1]
 
 
-def _document(head: dict[str, Any], facts: Any) -> NodeDocument:
+def _document(head: dict[str, Any], facts: Any, data: bytes) -> NodeDocument:
     if head["status"] == "ok" and facts is None:
         raise InvalidNode("status is ok, but facts is null")
     sections = facts.sections if facts is not None and head["status"] in READ else None
@@ -163,7 +168,17 @@ def _document(head: dict[str, Any], facts: Any) -> NodeDocument:
         head["status"],
         head["message"],
         sections,
+        () if sections is None or facts.collector.version == VERSION else tuple(_unwritten(data)),
     )
+
+
+def _unwritten(data: bytes) -> Iterator[str]:
+    """A collector writes every fact that it has, if only as null."""
+    sections = msgspec.json.decode(data)["facts"]["sections"]
+    for name, shape in fact_shapes().items():
+        if name in sections and sections[name]["probe"]["status"] == "ok":
+            lacking = shape.fields.keys() - sections[name].keys() - NOT_COLLECTED
+            yield from (f"{name}.{field}" for field in sorted(lacking))
 
 
 def strict_json(data: bytes) -> Any:
@@ -207,7 +222,7 @@ def _check_head(head: Any) -> dict[str, Any]:
 def _decode_slowly(data: bytes) -> NodeDocument:
     envelope = strict_json(data)
     head = _check_head(envelope)
-    return _document(head, to_facts(head.pop("facts")))
+    return _document(head, to_facts(head.pop("facts")), data)
 
 
 def to_facts(facts: Any) -> Any:

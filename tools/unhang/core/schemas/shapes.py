@@ -29,6 +29,7 @@ class Shape:
     item: Shape | None = None
     version: str | None = None
     values: tuple[object, ...] = ()
+    known: tuple[str, ...] = ()  # usual values of a free text
     # differs at every reading and tells nothing about the node's configuration
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
@@ -116,6 +117,7 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
         "version": place.get("x-version"),
         "not_compared": place.get("x-not-compared"),
         "costs": place.get("x-costs"),
+        "known": tuple(place.get("examples", ())),
     }
     if "object" in names:
         if place.get("properties"):
@@ -137,7 +139,7 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     return Shape(kind, values=values, **marks)
 
 
-def nearest(name: str, known: Iterable[object]) -> str:
-    """' (did you mean …?)', or '' when nothing is near."""
-    found = difflib.get_close_matches(str(name), [str(one) for one in known], 1, 0.6)
+def nearest(name: str, known: Iterable[object], least: float = 0.6) -> str:
+    """' (did you mean …?)', or '' when nothing is near. least: how near, 1.0 for equal."""
+    found = difflib.get_close_matches(str(name), [str(one) for one in known], 1, least)
     return f" (did you mean {found[0]}?)" if found else ""
