@@ -1,5 +1,5 @@
-"""`unhang catalogue new ID --when CONDITION`, or `--compare VALUE` of a group: prints a row that is complete except for its texts
-and sources."""
+"""`unhang catalogue new ID --when CONDITION`, or `--compare VALUE` for a group: prints a row that is
+complete except for its texts and sources."""
 
 from __future__ import annotations
 

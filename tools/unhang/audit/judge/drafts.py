@@ -69,9 +69,8 @@ def _of_group(
     rule: Rule, places: list[Place], healthy: Mapping[str, Any] | None, view: CatalogueView
 ) -> Draft:
     """Three nodes of which the last has another value in one fact, and three that are alike."""
-    bases = (_built(places, values) for values in _combinations(places))
-    if healthy is not None:
-        bases = itertools.chain([_cut(healthy, [place.path for place in places])], bases)
+    own = [] if healthy is None else [_cut(healthy, [place.path for place in places])]
+    bases = itertools.chain(own, (_built(places, values) for values in _combinations(places)))
     for base in itertools.islice(bases, MOST_TRIED):
         alike = [copy.deepcopy(base) for _ in range(3)]
         if verdict(rule, alike, view) == "pass":

@@ -78,7 +78,7 @@ def render_screen(
 def _with_found(findings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The causes with `found`: what was found on the first of the nodes, and how many more of its
     rule the cause has."""
-    causes = []
+    causes: list[Mapping[str, Any]] = []
     for cause in findings["causes"]:
         own = [findings["findings"][place] for place in cause["findings"]]
         own = [one for one in own if one["rule"] == cause["rule"]]
