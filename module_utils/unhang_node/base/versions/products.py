@@ -9,6 +9,7 @@ from typing import NamedTuple
 from .comparison import Comparison, NotAVersion, sign_of
 
 DRIVER = r"([0-9]{1,6}(?:\.[0-9]{1,6}){0,3})"
+JETPACK = r"[0-9]{3}\.(?:[0-9]\.[0-9]|00)"
 CUDA = r"[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,3})"
 VBIOS = r"([0-9a-fA-F]{1,4}(?:\.[0-9a-fA-F]{1,4}){1,7})"
 NCCL = r"v?([0-9]{1,9}(?:\.[0-9]{1,6}){0,3})(?:\.post([0-9]{1,4}))?(?:-[0-9]+)?(?:\+cuda[0-9.]+)?"
@@ -32,7 +33,11 @@ def padded(left: tuple[int, ...], right: tuple[int, ...]) -> Comparison:
 
 
 def compare_driver(left: str, right: str) -> Comparison:
-    """Driver versions, such as 535.154.05."""
+    """Driver versions, such as 535.154.05. Those of JetPack, 540.4.0 and 580.00, have releases and
+    a CUDA of their own."""
+    if bool(re.fullmatch(JETPACK, left)) != bool(re.fullmatch(JETPACK, right)):
+        reason = f"{left} and {right}: one is a driver of JetPack, which has an order of its own"
+        return Comparison(sign=None, equal=False, reason=reason)
     return padded(fields_of(left, "driver", DRIVER), fields_of(right, "driver", DRIVER))
 
 

@@ -78,13 +78,21 @@ def test_two_spellings_of_one_version_are_equal(order, left, right):
     assert holds(compare_versions(left, right, order), "==") is True
 
 
-def test_build_numbers_of_two_kernel_flavours_have_no_order_but_differ():
-    found = compare_versions("6.8.0-1008-nvidia", "6.8.0-45-generic", "kernel")
+@pytest.mark.parametrize(
+    ("left", "right", "order", "why"),
+    [
+        ("6.8.0-1008-nvidia", "6.8.0-45-generic", "kernel", "flavour"),
+        ("540.4.0", "560.28.03", "driver", "JetPack"),
+        ("580.65.06", "580.00", "driver", "JetPack"),
+    ],
+)
+def test_versions_of_two_families_have_no_order_but_differ(left, right, order, why):
+    found = compare_versions(left, right, order)
     assert found.sign is None
     assert holds(found, "==") is False
     assert holds(found, "!=") is True
     assert holds(found, ">=") is None
-    assert "flavour" in found.reason
+    assert why in found.reason
 
 
 @pytest.mark.parametrize("order", ORDERS)
