@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from unhang.audit.judge.judged_node import JudgedNode
 from unhang.audit.rules.found import Found
-from unhang.audit.triage.causes import NodeNote, triage
+from unhang.audit.triage.causes import triage
 from unhang.audit.triage.grouping import Explaining
 
 UNREAD = ("node-unreachable", "node-timeout", "node-answer-invalid", "node-missing", "node-failed")
@@ -181,7 +182,7 @@ def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:
             )
 
 
-def notes(findings: list[dict[str, Any]], meant: int, read: int) -> dict[str, NodeNote]:
+def notes(findings: list[dict[str, Any]], meant: int, read: int) -> dict[str, JudgedNode]:
     """The given number of hosts, those of the findings first; a host is unread when a finding says
     so, or when the findings leave no host that was read."""
     hosts = {
@@ -191,7 +192,7 @@ def notes(findings: list[dict[str, Any]], meant: int, read: int) -> dict[str, No
     silent = [f"healthy{number:05d}" for number in range(meant - len(hosts))]
     hosts |= set(silent)
     unread |= set(silent[: max(0, meant - read - len(unread))])
-    return {host: NodeNote(host not in unread) for host in sorted(hosts)}
+    return {host: JudgedNode(host not in unread) for host in sorted(hosts)}
 
 
 def node(

@@ -1,5 +1,5 @@
-"""`unhang catalogue new ID --when CONDITION`, or `--compare VALUE` for a group: prints a row that is
-complete except for its texts and sources."""
+"""`unhang catalogue new ID --when CONDITION`, or `--compare VALUE` for a group: prints a row that
+is complete except for its texts and sources."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ from unhang.core.commands.common_options import (
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, run_limited
 from unhang.core.schemas.shapes import Shape
-from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 
-MOST_BYTES = 8 << 20
 EXAMPLES = """\
   unhang catalogue new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
-  unhang catalogue new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy
+  unhang catalogue new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90'
   unhang catalogue new bios-differs --compare node.dmi.bios_version   the nodes of a group should have the same"""  # noqa: E501
 
 
@@ -53,11 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "LIST",
         "a list in the facts; the rule judges each element as item, for example gpus.devices",
     )
-    healthy = (
-        "facts of a healthy node (unhang collect, or nodes/HOST.json of a run); each example"
-        " changes one of them"
-    )
-    add_value(parser, "--healthy", "FILE", healthy)
     parser.add_argument(
         "--severity",
         choices=SEVERITIES,
@@ -76,7 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
             "ID takes small letters, digits and single hyphens such as numa-balancing-on,"
             f" not {arguments.id!r}"
         )
-    healthy = sections_of(Path(arguments.healthy)) if arguments.healthy else None
     if (arguments.compare is None) == (arguments.when is None):
         raise UserError(
             "give either --when, for a rule of a node, or --compare, for one of a group"
@@ -93,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"ID: the id {arguments.id} is taken; unhang explain {arguments.id} prints it"
         )
-    found = run_limited(lambda mark: _drafted(row, tables, healthy), Limits())
+    found = run_limited(lambda mark: _drafted(row, tables), Limits())
     if isinstance(found, str):
         raise UserError(found)
     if not isinstance(found, tuple):
@@ -117,32 +109,12 @@ def _tables_and_ids(
     return {}, set(row_ids("rules"))
 
 
-def sections_of(path: Path) -> dict[str, Any]:
-    """The sections of a node's facts. Raises UserError."""
-    try:
-        content = parse_strictly(read_bounded(path, MOST_BYTES))
-    except (OSError, NotStrict) as problem:
-        raise UserError(
-            f"--healthy {path}: {getattr(problem, 'strerror', None) or problem}"
-        ) from None
-    facts = content.get("facts", content) if isinstance(content, dict) else None
-    sections = facts.get("sections") if isinstance(facts, dict) else None
-    if not isinstance(sections, dict):
-        raise UserError(
-            f"--healthy {path}: it does not hold the facts of a node; `unhang collect` prints those"
-            " of this machine"
-        )
-    return sections
-
-
-def _drafted(
-    row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None
-) -> tuple[list[str], bool] | str:
+def _drafted(row: dict[str, Any], tables: Any) -> tuple[list[str], bool] | str:
     """(lines, whether there are both examples), or the fault of the condition."""
     trial = {**row, "title": "?", "expected": "?", "found": "?", "remedy": {"person": "?"}}
     try:
         quoted = _quoted(compile_rule(trial, tables))
-        draft = draft_rule({**trial, "found": quoted}, tables, healthy)
+        draft = draft_rule({**trial, "found": quoted}, tables)
     except RuleError as problem:
         return f"--{problem.field.replace('_', '-')}: {printable(str(problem))}"
     return _rendered(row, quoted, draft), bool(draft.matches and draft.near_misses)

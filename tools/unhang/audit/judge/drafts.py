@@ -7,7 +7,7 @@ import copy
 import itertools
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.audit.judge.draft_values import ABSENT, Place, places_of
@@ -41,20 +41,17 @@ class Draft:
 def draft_rule(
     row: Mapping[str, Any],
     tables: Mapping[str, Mapping[str, Any]],
-    healthy: Mapping[str, Any] | None = None,
 ) -> Draft:
-    """The draft of a rule. row: a complete row, whose examples are ignored. healthy: sections of a
-    node on which it must not fire. Raises RuleError if the condition is not accepted."""
+    """The draft of a rule. row: a complete row, whose examples are ignored. Raises RuleError if the
+    condition is not accepted."""
     rule = compile_rule(row, tables)
     view = catalogue_view(tables)
     places = places_of(rule, tables)
     if rule.scope != "node":
-        return _of_group(rule, places, healthy, view)
+        return _of_group(rule, places, view)
     named = _named(rule)
     examples = Examples({place.path: place for place in places})
-    if healthy is not None:
-        _from_healthy(rule, examples, named, healthy, view)
-    for fragment in _matches(rule, places, view) if not examples.matches else ():
+    for fragment in _matches(rule, places, view):
         _add(examples, rule, fragment, view)
         if not examples.open:
             break
@@ -65,13 +62,10 @@ def draft_rule(
     return Draft(rule, tuple(places), matches, near_misses, tuple(examples.open))
 
 
-def _of_group(
-    rule: Rule, places: list[Place], healthy: Mapping[str, Any] | None, view: CatalogueView
-) -> Draft:
+def _of_group(rule: Rule, places: list[Place], view: CatalogueView) -> Draft:
     """Three nodes of which the last has another value in one fact, and three that are alike."""
-    own = [] if healthy is None else [_cut(healthy, [place.path for place in places])]
-    bases = itertools.chain(own, (_built(places, values) for values in _combinations(places)))
-    for base in itertools.islice(bases, MOST_TRIED):
+    for values in _combinations(places):
+        base = _built(places, values)
         alike = [copy.deepcopy(base) for _ in range(3)]
         if verdict(rule, alike, view) == "pass":
             for changed in _changes(places, base):
@@ -192,97 +186,6 @@ def _changes(places: list[Place], fragment: Fragment) -> Iterator[Fragment]:
             changed = copy.deepcopy(fragment)
             if _set_everywhere(changed, place.path, value) and changed != fragment:
                 yield changed
-
-
-def _from_healthy(
-    rule: Rule,
-    examples: Examples,
-    named: tuple[tuple[str, ...], ...],
-    healthy: Mapping[str, Any],
-    view: CatalogueView,
-) -> None:
-    """Adds the healthy node, reduced to the facts that the rule reads, as a near miss, and as a
-    match the same with one fact changed; then near misses that differ from the match in the other
-    facts. Nothing if no single fact makes the rule fire."""
-    whole = _cut(healthy, [*examples.open, *named])
-    for base in (_shortened(whole), whole):
-        if verdict(rule, base, view) not in ("pass", "skip"):
-            continue
-        for place in _with_values_of(base, list(examples.open.values())):
-            if match := next(
-                (one for one in _changes([place], base) if verdict(rule, one, view) == "fail"), None
-            ):
-                examples.near_misses.append(base)
-                del examples.open[place.path]
-                _add(examples, rule, match, view)
-                return
-
-
-def _with_values_of(node: Fragment, places: list[Place]) -> list[Place]:
-    """The places, samples first; numbers also get the node's own values, because a used amount may
-    equal the total."""
-    numbers = tuple(
-        dict.fromkeys(
-            one
-            for place in places
-            for one in (_first(node, place.path),)
-            if isinstance(one, (int, float)) and not isinstance(one, bool)
-        )
-    )
-    more = [
-        replace(place, values=(*place.values, *numbers))
-        if place.shape.kind == "number" and not place.shape.values
-        else place
-        for place in places
-    ]
-    return sorted(more, key=lambda place: not place.shape.sample)
-
-
-def _first(holder: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        holder = (
-            (holder[0] if holder else None)
-            if part == "*" and isinstance(holder, list)
-            else holder.get(part)
-            if isinstance(holder, dict)
-            else None
-        )
-    return holder
-
-
-def _cut(sections: Mapping[str, Any], paths: list[tuple[str, ...]]) -> Fragment:
-    """Only the values at the paths, without nulls: a fact that is missing in an example has no
-    value."""
-    kept: Fragment = {}
-    for path in paths:
-        _copy_path(sections, kept, [part for part in path if part != "**"])
-    return kept
-
-
-def _copy_path(source: Any, target: Any, path: list[str]) -> None:
-    head, rest = path[0], path[1:]
-    value = source.get(head) if isinstance(source, Mapping) else None
-    if value is None:
-        return
-    if not rest or rest == ["*"]:
-        target[head] = copy.deepcopy(value)
-    elif rest[0] == "*":
-        items = target.setdefault(head, [{} for _ in value])
-        for one, other in zip(value, items, strict=True):
-            _copy_path(one, other, rest[1:])
-    else:
-        _copy_path(value, target.setdefault(head, {}), rest)
-
-
-def _shortened(value: Any) -> Any:
-    """The value with every list reduced to its first item."""
-    if isinstance(value, dict):
-        return {key: _shortened(one) for key, one in value.items()}
-    return (
-        [_shortened(one) for one in value[:1]]
-        if isinstance(value, list) and value and isinstance(value[0], dict)
-        else copy.deepcopy(value)
-    )
 
 
 def _built(places: list[Place], values: tuple[Any, ...]) -> Fragment:

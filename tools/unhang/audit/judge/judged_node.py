@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from unhang.audit.judge.findings import Entry
@@ -25,9 +25,9 @@ class JudgedNode:
     number. applied: of a node without GPUs, how many rules applied to it; None for a GPU node."""
 
     read: bool
-    scheduler: str
-    policy: dict[str, Any]
-    policy_key: int
+    scheduler: str = ""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    policy_key: int = 0
     boards: tuple[Board, ...] = ()
     applied: int | None = None
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from unhang.audit.judge.judged_node import Board
+from unhang.audit.judge.judged_node import JudgedNode
 from unhang.audit.rules.found import Found
 from unhang.audit.rules.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
 from unhang.audit.rules.role_needs import NEEDS, is_configured, reaches, unconfigured_text
@@ -31,18 +31,6 @@ _BOOTS = re.compile(r"(?i)\breboot|power-cycle|restart the (?:node|machine)")
 REBOOT = "kernel-reboot-required"  # what explains it is wrong with the next kernel
 _NO_REMEDY = Merged({}, [])
 _FIRST_ACTION = re.compile(r"(?i)\b(?:(reset|reboot|power-cycle)|reseat|replace|return|serviced)")
-
-
-class NodeNote(NamedTuple):
-    """What triage needs of a node beside its findings. policy: the inventory's, {} for none;
-    policy_key: the same for equal ones; applied: of a node without GPUs, as in JudgedNode."""
-
-    read: bool
-    scheduler: str = ""  # slurm or kubernetes, if the facts show it
-    policy: Mapping[str, Any] = {}
-    policy_key: int = 0
-    boards: tuple[Board, ...] = ()
-    applied: int | None = None
 
 
 class Repairs(Protocol):
@@ -76,7 +64,7 @@ class _Kind(NamedTuple):
 def triage(
     findings: Sequence[Found],
     explaining: Explaining,
-    nodes: Mapping[str, NodeNote],
+    nodes: Mapping[str, JudgedNode],
     setting: Setting | None = None,
     repairs: Mapping[str, Repairs] | None = None,
 ) -> dict[str, Any]:
@@ -163,7 +151,7 @@ def _usual_rules(causes: Sequence[Mapping[str, Any]], healthy: frozenset[str]) -
 
 
 def node_verdicts(
-    shares: Sequence[Share], nodes: Mapping[str, NodeNote], order: Mapping[str, int]
+    shares: Sequence[Share], nodes: Mapping[str, JudgedNode], order: Mapping[str, int]
 ) -> dict[str, list[str]]:
     """Verdict -> hosts. Each node once: unread, else by its worst finding; with none above info it
     is healthy, or not a GPU node."""
@@ -180,7 +168,7 @@ def node_verdicts(
     return by_verdict
 
 
-def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> dict[str, Merged]:
+def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, JudgedNode]) -> dict[str, Merged]:
     """Host -> one policy, merged from the remedies of its causes."""
     by_host: dict[str, list[Found]] = {}
     for share in shares:
@@ -223,7 +211,7 @@ def with_role_by_host(findings: Iterable[Found]) -> dict[str, list[Found]]:
 def _kind(
     share: Share,
     merged: Mapping[str, Merged],
-    nodes: Mapping[str, NodeNote],
+    nodes: Mapping[str, JudgedNode],
     written: dict[tuple[str, int], tuple[str, str]],
     repairs: Mapping[str, Repairs],
 ) -> _Kind:
@@ -280,7 +268,7 @@ def _is_by_hand(one: Found, repairs: Mapping[str, Repairs]) -> bool:
     )
 
 
-def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:
+def _role(root: Found, merged: Merged, note: JudgedNode | None) -> str | None:
     """The role that repairs the cause on this node; None if the role would lack a target or would
     not change what was found, so that a person must act."""
     role, own = root.remedy.get("role"), root.remedy.get("policy", {})
@@ -351,7 +339,7 @@ def _cause(
     kind: _Kind,
     shares: Sequence[Share],
     order: Mapping[str, int],
-    nodes: Mapping[str, NodeNote],
+    nodes: Mapping[str, JudgedNode],
     repairs: Mapping[str, Repairs],
 ) -> dict[str, Any]:
     root = shares[0].root
@@ -412,7 +400,7 @@ def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
     return devices
 
 
-def _with_serial(row: dict[str, Any], note: NodeNote | None) -> dict[str, Any]:
+def _with_serial(row: dict[str, Any], note: JudgedNode | None) -> dict[str, Any]:
     """The row with the serial number and other names of its board, if its node reported them."""
     for board in note.boards if note is not None else ():
         known = {"gpu": board.gpu, "uuid": board.uuid, "pci_address": board.pci_address}

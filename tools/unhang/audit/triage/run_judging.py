@@ -13,7 +13,7 @@ from unhang.audit.judge.judging import judge_run, thresholds_of
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.found import Found
 from unhang.audit.rules.rules import Rule
-from unhang.audit.triage.causes import NodeNote, Repairs, triage, with_role_by_host
+from unhang.audit.triage.causes import Repairs, triage, with_role_by_host
 from unhang.audit.triage.found import found_of_entries
 from unhang.audit.triage.grouping import explaining_of
 from unhang.core.errors import UserError
@@ -106,17 +106,11 @@ def conclusion(
     explaining = explaining_of({rule.id: rule.row for rule in rules})
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
-        notes = {
-            host: NodeNote(
-                node.read, node.scheduler, node.policy, node.policy_key, node.boards, node.applied
-            )
-            for host, node in nodes.items()
-        }
         by = {} if judged_by is None else {"judged_by": _with_used_policies(judged_by, nodes)}
         found = list(found_of_entries(entries))
         return {
             **by,
-            **triage(found, explaining, notes, setting, repairs_of(with_role_by_host(found))),
+            **triage(found, explaining, nodes, setting, repairs_of(with_role_by_host(found))),
         }
 
     return conclude

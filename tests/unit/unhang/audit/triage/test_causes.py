@@ -7,10 +7,10 @@ import json
 import fleets
 import pytest
 
-from unhang.audit.judge.judged_node import Board
+from unhang.audit.judge.judged_node import Board, JudgedNode
 from unhang.audit.report import phrases
 from unhang.audit.rules.found import Found
-from unhang.audit.triage.causes import NodeNote, triage
+from unhang.audit.triage.causes import triage
 from unhang.audit.triage.grouping import Explaining
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
@@ -22,7 +22,7 @@ def shown(findings, nodes=None, explains=None):
     return triage(
         fleets.failures(findings),
         Explaining(explains or {}),
-        nodes or {host: NodeNote(True) for host in hosts},
+        nodes or {host: JudgedNode(True) for host in hosts},
     )
 
 
@@ -53,7 +53,7 @@ def test_the_worst_of_what_it_explains_is_a_causes_severity():
 
 
 def test_causes_stand_in_the_order_of_harm_and_unread_nodes_before_other_errors():
-    nodes = {**{f"n{number}": NodeNote(True) for number in range(5)}, "gone": NodeNote(False)}
+    nodes = {**{f"n{number}": JudgedNode(True) for number in range(5)}, "gone": JudgedNode(False)}
     findings = [
         finding("few", "n0"),
         *(finding("many", f"n{number}") for number in range(3)),
@@ -69,8 +69,8 @@ def test_causes_stand_in_the_order_of_harm_and_unread_nodes_before_other_errors(
 
 
 def test_each_node_has_one_verdict():
-    nodes = {name: NodeNote(name != "gone") for name in ("c", "e", "w", "i", "fine", "gone")}
-    nodes |= {name: NodeNote(True, applied=58) for name in ("login", "old-login")}
+    nodes = {name: JudgedNode(name != "gone") for name in ("c", "e", "w", "i", "fine", "gone")}
+    nodes |= {name: JudgedNode(True, applied=58) for name in ("login", "old-login")}
     findings = [
         finding("x", "c", "critical"),
         finding("y", "c", "warning"),
@@ -119,7 +119,7 @@ def test_two_rules_that_want_a_driver_give_one_answer_on_the_node_that_has_both(
 
 
 def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_as_a_conflict():
-    nodes = {"n": NodeNote(True, policy={"driver": {"version": "535.154.05"}}, policy_key=1)}
+    nodes = {"n": JudgedNode(True, policy={"driver": {"version": "535.154.05"}}, policy_key=1)}
     wanted = [
         finding("policy-driver-version", "n", remedy={"role": "gpu_driver", "person": "bring it"}),
         finding("bad", "n", remedy=role("gpu_driver", driver={"min": "580.65.06"})),
@@ -137,7 +137,7 @@ def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_a
 
 
 def test_a_critical_cause_in_conflict_keeps_jobs_off_until_a_person_has_decided():
-    nodes = {"n": NodeNote(True, "slurm", {"driver": {"version": "535.154.05"}}, 1)}
+    nodes = {"n": JudgedNode(True, "slurm", {"driver": {"version": "535.154.05"}}, 1)}
     wanted = [
         finding("policy-driver-version", "n", remedy={"role": "gpu_driver", "person": "bring it"}),
         finding("bad", "n", "critical", remedy=role("gpu_driver", driver={"min": "580.65.06"})),
@@ -152,7 +152,7 @@ def test_of_causes_that_weigh_the_same_the_one_nearest_the_hardware_comes_first(
     """Not the one whose rule comes first in the alphabet."""
     setting = Found(0, "a", "a", "error", "node", ("n",), {}, {"person": "do"}, layer=10)
     gpu = Found(1, "z", "z", "error", "node", ("n",), {}, {"person": "do"}, layer=3)
-    causes = triage([setting, gpu], Explaining({}), {"n": NodeNote(True)})["causes"]
+    causes = triage([setting, gpu], Explaining({}), {"n": JudgedNode(True)})["causes"]
     assert [cause["rule"] for cause in causes] == ["z", "a"]
 
 
@@ -161,25 +161,25 @@ def test_of_causes_that_weigh_the_same_the_one_nearest_the_hardware_comes_first(
     [
         (
             finding("r", "gpu1", remedy=role("host_tuning", limits={"nofile": 65536})),
-            NodeNote(True),
+            JudgedNode(True),
             "unhang remediate runs/latest --rule r --host gpu1",
         ),
         (
             finding("r", "gpu1", remedy=role("gpu_binding")),
-            NodeNote(True),
+            JudgedNode(True),
             "unhang remediate runs/latest --rule r --host gpu1",
         ),
         (
             finding("r", "gpu1", remedy=role("gpu_driver")),
-            NodeNote(True, policy={"driver": {"min": "535.154.05"}}, policy_key=1),
+            JudgedNode(True, policy={"driver": {"min": "535.154.05"}}, policy_key=1),
             "unhang remediate runs/latest --rule r --host gpu1",
         ),
         # No policy says which driver, and of no package is an NCCL that the role could exchange: a
         # plan would give both to a person.
-        (finding("r", "gpu1", remedy=role("gpu_driver")), NodeNote(True), "unhang explain r"),
+        (finding("r", "gpu1", remedy=role("gpu_driver")), JudgedNode(True), "unhang explain r"),
         (
             finding("policy-nccl-version", "gpu1", remedy=role("nccl_profile")),
-            NodeNote(True),
+            JudgedNode(True),
             "unhang explain policy-nccl-version",
         ),
         (
@@ -189,25 +189,25 @@ def test_of_causes_that_weigh_the_same_the_one_nearest_the_hardware_comes_first(
                 remedy=role("nccl_profile"),
                 where={"package": "libnccl2"},
             ),
-            NodeNote(True),
+            JudgedNode(True),
             "unhang remediate runs/latest --rule policy-nccl-version --host gpu1",
         ),
         (
             finding("r", "gpu1", "critical"),
-            NodeNote(True, "slurm"),
+            JudgedNode(True, "slurm"),
             "scontrol update nodename=gpu1 state=drain reason='unhang: r'",
         ),
         (
             finding("r", "gpu1", "critical"),
-            NodeNote(True, "kubernetes"),
+            JudgedNode(True, "kubernetes"),
             "kubectl drain gpu1 --ignore-daemonsets --delete-emptydir-data",
         ),
-        (finding("r", "gpu1", "critical"), NodeNote(True), "unhang explain r"),
-        (finding("r", "gpu1"), NodeNote(True, "slurm"), "unhang explain r"),
-        (finding("node-unreachable", "gpu1"), NodeNote(False), "unhang audit --host gpu1"),
+        (finding("r", "gpu1", "critical"), JudgedNode(True), "unhang explain r"),
+        (finding("r", "gpu1"), JudgedNode(True, "slurm"), "unhang explain r"),
+        (finding("node-unreachable", "gpu1"), JudgedNode(False), "unhang audit --host gpu1"),
         (
             finding("r", "gpu1; reboot", "critical"),
-            NodeNote(True, "slurm"),
+            JudgedNode(True, "slurm"),
             "scontrol update nodename='gpu1; reboot' state=drain reason='unhang: r'",
         ),
     ],
@@ -238,7 +238,7 @@ def test_a_ticket_has_the_boards_serial_number_and_what_else_the_node_said_of_it
         for host in ("n1", "n2")
     ]
     (cause,) = shown(
-        events, {"n1": NodeNote(True, boards=boards), "n2": NodeNote(True, boards=boards[:1])}
+        events, {"n1": JudgedNode(True, boards=boards), "n2": JudgedNode(True, boards=boards[:1])}
     )["causes"]
     assert cause["devices"] == [
         {
@@ -257,7 +257,7 @@ def test_a_ticket_has_the_boards_serial_number_and_what_else_the_node_said_of_it
 
 
 def test_causes_and_verdicts_are_what_the_schema_allows():
-    nodes = {"a": NodeNote(True, "slurm"), "b": NodeNote(False)}
+    nodes = {"a": JudgedNode(True, "slurm"), "b": JudgedNode(False)}
     findings = [
         finding("x", "a", "critical", where={"uuid": "GPU-1"}),
         finding("node-unreachable", "b"),
@@ -273,7 +273,7 @@ def test_a_remark_that_holds_for_most_healthy_nodes_is_no_cause(having, is_cause
         finding("broken", "n9", "error"),
         finding("usual", "n9", "info"),
     ]
-    causes = shown(found, {host: NodeNote(True) for host in (*hosts, "n9")})["causes"]
+    causes = shown(found, {host: JudgedNode(True) for host in (*hosts, "n9")})["causes"]
     assert ("usual" in [cause["rule"] for cause in causes]) == is_cause
     assert "broken" in [cause["rule"] for cause in causes]
 
@@ -282,7 +282,7 @@ def test_a_remark_on_69_of_70_healthy_nodes_is_no_cause_and_one_on_a_single_of_t
     hosts = [f"gpu{number:03d}" for number in range(1, 71)]
     usual = [finding("pid-max-low", host, "info") for host in hosts[:69]]
     found = shown(
-        [*usual, finding("ecc-off", hosts[69], "info")], {host: NodeNote(True) for host in hosts}
+        [*usual, finding("ecc-off", hosts[69], "info")], {host: JudgedNode(True) for host in hosts}
     )
     assert [(cause["rule"], cause["nodes"]) for cause in found["causes"]] == [
         ("ecc-off", hosts[69:])
