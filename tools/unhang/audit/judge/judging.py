@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from unhang.audit.judge.bad_waivers import BadWaiver, waiver_at
+from unhang.audit.judge.clocks import clock_ahead_s, collected_long_before
 from unhang.audit.judge.drift_advice import chosen_by, with_advice
 from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
@@ -65,6 +66,7 @@ class _Tally:
     statuses  how many nodes have each status
     unread    nodes without facts
     unwritten facts that older collectors do not write -> hosts
+    collected host -> when, by its clock
     """
 
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -72,6 +74,7 @@ class _Tally:
     statuses: Counter[str] = field(default_factory=Counter)
     unread: int = 0
     unwritten: dict[str, list[str]] = field(default_factory=dict)
+    collected: dict[str, str] = field(default_factory=dict)
 
     def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
         """Adds to the totals of a rule."""
@@ -173,6 +176,8 @@ def judge_run(
         parts = EarlierParts(run, view.tables)
         for document in read_nodes(run):
             parts.add(document.host, document.sections)
+            if document.sections is not None and document.sections.node is not None:
+                document.sections.node.clock_ahead_s = clock_ahead_s(document, run.document)
             _judge_node(state, document)
             mark("")  # the time to read the next node is not charged to a rule
         if policy is not None and not state.is_limited:  # a limited run does not know all groups
@@ -248,6 +253,7 @@ def _judge_node(state: _Judging, document: NodeDocument) -> None:
 def _count_verdicts(tally: _Tally, judged: _JudgedDocument) -> None:
     tally.statuses[judged.document.status] += 1
     tally.unread += judged.verdicts.unread
+    tally.collected[judged.document.host] = judged.document.collected_at
     for fact in judged.document.unwritten:
         tally.unwritten.setdefault(fact, []).append(judged.document.host)
     for answers in judged.verdicts.answers:
@@ -496,6 +502,7 @@ def _head(
             "refused": list(catalogue.faults),
         },
         **({"unwritten": state.tally.unwritten} if state.tally.unwritten else {}),
+        **({"older": older} if (older := collected_long_before(state.tally.collected)) else {}),
         "totals": totals,
         "totals_by_severity": {
             severity: severities[severity] for severity in SEVERITIES if severities[severity]

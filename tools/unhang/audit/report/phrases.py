@@ -185,6 +185,11 @@ def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
         f"rule {visible(rule, 120)} was stopped: it used up its time or memory"
         for rule in catalogue.get("stopped") or []
     ]
+    if older := findings.get("older"):
+        lines.append(
+            f"{hosts(older, 60)} read a day and more before the last node: what differs there may"
+            " have changed since"
+        )
     if unwritten := findings.get("unwritten"):
         on = {host: None for nodes in unwritten.values() for host in nodes}
         lines.append(

@@ -162,8 +162,8 @@ def weighed(
     """A part with the severity of its row for a thing that has half of what most nodes have, if one
     of the others has so little. Without a majority nobody knows which is right, and of more than
     two nodes it is a remark, as are numbers that are not far away. A setting or place is worth what
-    the schema says, and a remark where many nodes have it (of: how many are compared) or where it
-    is more than the others have."""
+    the schema says, a step less where many nodes have it (of: how many are compared), and a remark
+    where it is more than the others have."""
     row = tables.get(TABLE, {}).get(part["things"], {})
     if row and majority is None and of > 2:  # nodes of two sorts
         return {**part, "severity": "info"}
@@ -173,9 +173,11 @@ def weighed(
             COSTS[cost][0] if (cost := _shape_of(name, row).costs) else part["severity"]
             for text in others
             for name in _by_name(text)
-            if most.get(name) != GONE and (len(others) == 1 or len(others) * 4 <= of)
+            if most.get(name) != GONE
         }
-        return {**part, "severity": min(["info", *worth], key=SEVERITIES.index)}
+        worst = min(map(SEVERITIES.index, ["info", *worth]))
+        is_many = len(others) > 1 and len(others) * 4 > of
+        return {**part, "severity": SEVERITIES[min(worst + is_many, 3)]}
     pairs = [
         (own, usual)
         for text in others

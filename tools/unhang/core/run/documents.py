@@ -26,7 +26,7 @@ MAX_ITEMS = 4096
 ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
 # an old node may have been read by the one-file collector: its facts are judged all the same
 READ = ("ok", "python_too_old")
-NOT_COLLECTED = {"earlier"}  # of the node: the judge adds it
+NOT_COLLECTED = {"earlier", "clock_ahead_s"}  # of the node: the judge adds them
 STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
 
 
@@ -37,7 +37,8 @@ class InvalidNode(ValueError):
 @dataclass(frozen=True)
 class NodeDocument:
     """One node of a run. sections: the typed structure, None if the node was not read. unwritten:
-    facts of sections that it has, which an older collector does not write."""
+    facts of sections that it has, which an older collector does not write. collected_at: by the
+    node's clock; is_live: while the run went on."""
 
     host: str
     groups: tuple[str, ...]
@@ -46,6 +47,8 @@ class NodeDocument:
     message: str | None
     sections: Any
     unwritten: tuple[str, ...] = ()
+    collected_at: str = ""
+    is_live: bool = False
 
 
 class _Types:
@@ -161,6 +164,7 @@ def _document(head: dict[str, Any], facts: Any, data: bytes) -> NodeDocument:
     if head["status"] == "ok" and facts is None:
         raise InvalidNode("status is ok, but facts is null")
     sections = facts.sections if facts is not None and head["status"] in READ else None
+    by = None if sections is None else facts.collector
     return NodeDocument(
         head["host"],
         tuple(head["groups"]),
@@ -168,7 +172,9 @@ def _document(head: dict[str, Any], facts: Any, data: bytes) -> NodeDocument:
         head["status"],
         head["message"],
         sections,
-        () if sections is None or facts.collector.version == VERSION else tuple(_unwritten(data)),
+        () if by is None or by.version == VERSION else tuple(_unwritten(data)),
+        "" if by is None else by.collected_at or "",
+        by is not None and by.collected_via == "ansible" and not by.recorded,
     )
 
 

@@ -26,7 +26,7 @@ from unhang_node.base.context import DEFAULTS, Context
 from unhang_node.base.root import Root
 from unhang_node.facts.sources import system
 
-OF_THE_JUDGE = {"earlier"}  # what the judge adds to a node's facts
+OF_THE_JUDGE = {"earlier", "clock_ahead_s"}  # what the judge adds to a node's facts
 
 
 @pytest.fixture
