@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unhang.audit.report import phrases
-from unhang.audit.report.best_action import LEAST, best_action
 from unhang.audit.report.phrases import VENDOR
 from unhang.audit.report.screen_blocks import (
     LABEL,
@@ -111,10 +110,9 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     without = phrases.without_gpus(findings, LONGEST_NODES)
     style = VERDICT_STYLES[NOT_A_GPU_NODE]
     lines += [("", part, style) for part in wrapped(without, width) if part]
-    lines += [("", part, "") for part in wrapped(_best(findings), width) if part]
     if nodes and not findings["causes"]:
         by_severity = findings.get("totals_by_severity") or {}
-        remarks = int(by_severity.get(LEAST) or 0)
+        remarks = int(by_severity.get("info") or 0)
         found, ending = (
             ("nothing above info", f" ({counted(remarks, 'remark')})")
             if remarks
@@ -135,27 +133,6 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
                 )
             )
     return [*lines, ("", "", "")]
-
-
-def _best(findings: Mapping[str, Any]) -> str:
-    """The one action that fixes most: a role, or a person's work on most of the nodes that have a
-    cause; a person's work on fewer is in its block."""
-    best = best_action(findings["causes"], findings["findings"])
-    blamed = {
-        host for one in findings["causes"] if one["severity"] != LEAST for host in one["nodes"]
-    }
-    if best is None or (not best.role and 2 * len(best.nodes) <= max(len(blamed), 2)):
-        return ""
-    what = (
-        f"role {visible(best.role, 80)}"
-        if best.role
-        else f"what [{visible(best.rules[0], 120)}] asks for"
-    )
-    of = f" of {len(best.rules)} causes" if len(best.rules) > 1 else ""
-    return (
-        f"one action fixes most: {what} on {shortened(fold_hosts(best.nodes), LONGEST_NODES)}:"
-        f" {counted(best.findings, 'finding')}{of}"
-    )
 
 
 def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) -> list[Line]:

@@ -8,7 +8,6 @@ import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
-from unhang.audit.report.best_action import best_action
 from unhang.audit.report.screen import render_screen
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.triage.run_judging import conclusion
@@ -78,7 +77,6 @@ def test_one_for_all_hosts_or_of_an_unknown_rule_is_about_the_policy(tmp_path, w
 def test_a_fault_of_a_node_comes_before_it(tmp_path):
     found = judged(tmp_path, EXPIRED | {"hosts": ["h*"]})
     assert [cause["rule"] for cause in found["causes"]] == ["slow-link", "waiver-expired"]
-    assert best_action(found["causes"], found["findings"]) is None
 
 
 def test_a_waiver_of_hosts_outside_of_the_limit_is_no_finding_there(tmp_path):
