@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .comparison import Comparison, NotAVersion, sign_of
 
 DRIVER = r"([0-9]{1,6}(?:\.[0-9]{1,6}){0,3})"
-JETPACK = r"[0-9]{3}\.(?:[0-9]\.0|00)"
+JETPACK = r"540\.[0-9]\.0|[0-9]{3}\.00"  # of releases 6 and 7
 CUDA = r"[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,3})"
 VBIOS = r"([0-9a-fA-F]{1,4}(?:\.[0-9a-fA-F]{1,4}){1,7})"
 NCCL = r"v?([0-9]{1,9}(?:\.[0-9]{1,6}){0,3})(?:\.post([0-9]{1,4}))?(?:-[0-9]+)?(?:\+cuda[0-9.]+)?"
