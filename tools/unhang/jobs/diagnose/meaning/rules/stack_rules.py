@@ -56,6 +56,8 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         left = first_apart(one.stack, other.stack)
         wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
         wait += ", for their GPU it seems," if kind_of(other) == ELSEWHERE else ""
+        # where a process is gone, it is what the others wait for; this one may wait for it too
+        is_majority &= not facts.of("no_process_to_dump")
         weight, does = _weight(one, other, is_majority), "stands"
         if one.is_at_work:
             idle = "waits for requests" if one.activity.name == SERVING else ""
