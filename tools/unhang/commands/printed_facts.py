@@ -131,7 +131,6 @@ SHOWN = {
         "clocks.throttle",
     ),
     "network.rdma[].ports[]": ("state", "physical_state"),
-    "network.interfaces[]": ("frames_damaged",),
     "interconnect.by_gpu[]": ("nvlinks_active",),
     "interconnect.links[]": ("errors",),
     "limits.filesystems[]": ("free_bytes", "inodes_free_percent"),

@@ -25,6 +25,8 @@ def findings_in(catalogue: Catalogue, printed: Printed) -> Iterator[PrintedFault
     gpus = printed.facts.setdefault("gpus", {})
     devices = gpus.get("devices", [])
     gpus["count"] = len(devices) or SEVERAL
+    if any("processes" in one for one in devices):  # the table lists those of all GPUs
+        devices[:] = [{"processes": [], **one} for one in devices]
     if len(models := {one.get("model") for one in devices}) == 1:
         gpus["model"] = models.pop()
     rules = [
@@ -39,7 +41,7 @@ def findings_in(catalogue: Catalogue, printed: Printed) -> Iterator[PrintedFault
     for number, judged, texts, _ in failed:
         rule, found = rules[number], _NOT_KNOWN.sub("", texts["found"])
         named = [int(one) for one in _GPU.findall(found)]
-        read = [path for path, _ in judged.evidence]
+        read = [path.removesuffix(".others") for path, _ in judged.evidence]
         meant = {at for at, one in enumerate(devices) if one["index"] in named}
         of_others = tuple(f"gpus.devices[{at}]" for at in range(len(devices)) if at not in meant)
         # a comparison of GPUs reads all of them
