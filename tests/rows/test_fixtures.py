@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from diagnosis_scores import render_score, score_folder, summary
+from job_diagnosis import diagnose
 from read_again import fits
 
 from unhang.core.redact import redacted
-from unhang.jobs.diagnose.diagnosing import diagnose, render_json
+from unhang.jobs.diagnose.diagnosing import render_json
 from unhang.jobs.diagnose.rendering import render_table
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "diagnose"

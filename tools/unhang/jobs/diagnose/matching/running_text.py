@@ -24,14 +24,15 @@ _OF_A_MACHINE = re.compile(
     rb"^Traceback \(most|^ *File \"[^\"\n]{1,400}\", line \d|^[\w.]{0,80}(?:Error|Exception):|"
     rb"^ *\[?[\w.@~: /-]{0,60}\]?\$ \w|^[-=*#+]{9}|\S {3,40}[^ \n]|[a-z]=\w[^\n]{0,80}[a-z]=\w"
 )
+_SENTENCE = re.compile(rb"(?:\b[A-Za-z'-]{1,20},?\s){5}[a-z'-]{2,20}[.?!](?:\s|\Z)")
 _LETTER = re.compile(rb"[A-Za-z]")
 _DIGITS = b"0123456789"
 
 
 def has_lines_of_a_machine(block: Block, text: bytes) -> bool:
     """Whether a line has a stamp, a level, a rank, a prompt or a traceback before its message, or
-    is printed again, with the same or other numbers."""
-    if _OF_A_MACHINE.search(text):
+    is printed again, with the same or other numbers; or no line is a sentence."""
+    if _OF_A_MACHINE.search(text) or not _SENTENCE.search(text):
         return True
     shapes = [line.translate(None, _DIGITS) for line in block.lines if _LETTER.search(line)]
     return len({*shapes}) < len(shapes) or len(shapes) == 1
