@@ -81,9 +81,9 @@ def test_without_a_name_none_of_two_rollouts_is_chosen_while_the_earlier_one_hol
     assert main(["remediate", "--apply"]) == 2
     problem = capsys.readouterr().err
     assert f"  {HOSTS[0]} by the rollout of {run_folder.name}: " in problem
-    assert f" remediate {run_folder} --apply\n" in problem
+    assert f" remediate {tmp_path.name}/{run_folder.name} --apply\n" in problem
     assert "  of the latest run: " in problem
-    assert f" remediate {later} --apply\n" in problem
+    assert f" remediate {tmp_path.name}/{later.name} --apply\n" in problem
     assert not started
     rollout.through(HOSTS[0], failing="wait")  # so it is released, and nothing is held
     assert main(["remediate", "--apply"]) == 2

@@ -87,7 +87,7 @@ def test_root_helps_where_the_kernel_log_is_denied_and_not_where_there_is_none(s
         inspection_of([evidence(0, 1, kernel_log={"status": status, "error": "no such log"})])
     )
     assert "no such log" in shown
-    assert ("run it as root" in shown) is is_helped
+    assert ("root adds: dmesg -T" in shown) is is_helped
 
 
 @pytest.mark.parametrize(
