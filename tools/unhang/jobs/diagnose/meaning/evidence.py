@@ -46,6 +46,14 @@ class Evidence:
     words: Mapping[str, Any] = field(default_factory=dict)  # instead of those of its cause
 
 
+def weighed(
+    weights: Mapping[str, float], why: str, events: tuple[Event, ...], id_: str, **more: Any
+) -> Iterator[Evidence]:
+    """One reason for several causes, or against them. weights: by cause. more: fields of each."""
+    for cause, weight in weights.items():
+        yield Evidence(cause, weight, why, events, id_, **more)
+
+
 def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evidence]:
     """Each signature counts once for each of its causes, with its best line, even if it matched
     several times."""
@@ -59,10 +67,9 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
         signature = events[0].signature
         lines = tuple(_of_different_ranks(plain or events))
         why = signature.says if plain else f"{signature.says} (in a quotation)"
-        for cause, word in signature.for_.items():
-            yield Evidence(cause, weights[word] * factor, why, lines, name, signature.sources)
-        for cause, word in signature.against.items():
-            yield Evidence(cause, -weights[word] * factor, why, lines, name, signature.sources)
+        for words, sign in ((signature.for_, factor), (signature.against, -factor)):
+            by_cause = {cause: weights[word] * sign for cause, word in words.items()}
+            yield from weighed(by_cause, why, lines, name, sources=signature.sources)
 
 
 def _of_different_ranks(events: Iterable[Event]) -> Iterator[Event]:

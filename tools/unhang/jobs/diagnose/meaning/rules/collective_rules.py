@@ -13,7 +13,7 @@ from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.log_groups import Timeout, begun_late, size_that_must_agree
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
@@ -185,24 +185,12 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
 def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> Iterator[Evidence]:
     """The first transfers of a job do not end: between the GPUs of one machine, or between
     machines."""
+    weights, between = dict.fromkeys(("acs_iommu", "driver_p2p_bug"), weight), "GPUs"
     if len(facts.hosts) > 1:
-        for place, cause in enumerate(("ib_misconfig", "wrong_interface", "firewall_ports")):
-            yield Evidence(
-                cause,
-                weight - 0.1 * place,
-                "the hang is in start-up, in the first transfers between machines",
-                events,
-                "start-up-transfer",
-            )
-        return
-    for cause in ("acs_iommu", "driver_p2p_bug"):
-        yield Evidence(
-            cause,
-            weight,
-            "the hang is in start-up, in the first transfers between GPUs",
-            events,
-            "start-up-transfer",
-        )
+        causes, between = ("ib_misconfig", "wrong_interface", "firewall_ports"), "machines"
+        weights = {cause: weight - 0.1 * place for place, cause in enumerate(causes)}
+    why = f"the hang is in start-up, in the first transfers between {between}"
+    yield from weighed(weights, why, events, "start-up-transfer")
 
 
 def _is_late(facts: Facts, seq: int) -> bool:
@@ -293,9 +281,7 @@ def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
             " ranks for their state: its process had ended"
         )
         events = (facts.timeouts[0].event, facts.of("pg_idle")[0])
-        yield Evidence("rank_desync_app", STRONG - 0.5, why, events, "no-answer-to-signal")
-        yield Evidence("rank_failed", SUPPORTING, why, events, "no-answer-to-signal")
-        yield Evidence("slow_rank_or_io", -SUPPORTING, why, events[:1], "no-answer-to-signal")
-        yield Evidence(
-            "watchdog_timeout_too_short", -SUPPORTING, why, events[:1], "no-answer-to-signal"
-        )
+        weights = {"rank_desync_app": STRONG - 0.5, "rank_failed": SUPPORTING}
+        yield from weighed(weights, why, events, "no-answer-to-signal")
+        against = dict.fromkeys(("slow_rank_or_io", "watchdog_timeout_too_short"), -SUPPORTING)
+        yield from weighed(against, why, events[:1], "no-answer-to-signal")

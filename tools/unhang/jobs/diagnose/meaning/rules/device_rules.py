@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
@@ -31,15 +31,14 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
         )
     ):
         return
-    signs = hang_signs(facts)
     if not facts.said("init_complete", "rings_connected") and near_end(facts, p2p[-1]):
         why = "initialisation stops once channels over peer-to-peer are chosen"
-        yield Evidence("acs_iommu", SUPPORTING + 0.6, why, (p2p[-1],), "p2p-silent")
-        yield Evidence("driver_p2p_bug", SUPPORTING, why, (p2p[-1],), "p2p-silent")
-    elif signs:
+        weights = {"acs_iommu": SUPPORTING + 0.6, "driver_p2p_bug": SUPPORTING}
+        yield from weighed(weights, why, (p2p[-1],), "p2p-silent")
+    elif hang_signs(facts):
         why = "peer-to-peer is in use and the job hangs"
-        yield Evidence("acs_iommu", SUPPORTING - 0.4, why, (p2p[-1],), "p2p-and-hang")
-        yield Evidence("driver_p2p_bug", SUPPORTING - 0.8, why, (p2p[-1],), "p2p-and-hang")
+        weights = {"acs_iommu": SUPPORTING - 0.4, "driver_p2p_bug": SUPPORTING - 0.8}
+        yield from weighed(weights, why, (p2p[-1],), "p2p-and-hang")
 
 
 def _over_p2p(facts: Facts) -> list[Event]:
@@ -59,9 +58,7 @@ def no_peer_access(facts: Facts) -> Iterator[Evidence]:
     rows = [
         event
         for event in facts.of("topology")
-        if any(
-            word in (event.fields["value"] or "").split() for word in ("CNS", "GNS", "TNS", "NS")
-        )
+        if {"CNS", "GNS", "TNS", "NS"} & {*(event.fields["value"] or "").split()}
     ]
     if rows:
         weight = STRONG if signs else SUPPORTING + (1 if facts.of("geforce") else 0)
@@ -127,10 +124,7 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     }
     if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
         events = tuple(loaded.values())[:4]
-        same_job = (
-            len({event.file for event in events}) == 1
-            and len({event.prefix.host for event in events}) >= 1
-        )
+        same_job = len({event.file for event in events}) == 1
         yield Evidence(
             "nccl_version_conflict",
             STRONG + 1.5 if same_job else SUPPORTING,
@@ -177,9 +171,10 @@ def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_outputs/pcie_and_gpus/link-width-of-smi.
     """
-    rows = [(event.number("now"), event.number("max"), event) for event in facts.of("link_width")]
-    rows += [
-        (event.number("width"), event.number("max"), event) for event in facts.of("link_limited")
+    rows = [
+        (event.number(now), event.number("max"), event)
+        for fact, now in (("link_width", "now"), ("link_limited", "width"))
+        for event in facts.of(fact)
     ]
     narrow = [row for row in rows if 0 < row[0] < row[1]]
     if narrow:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
 
 NO_ANSWER = (
     "nccl-connect-timed-out",
@@ -79,8 +79,8 @@ def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
     ]
     if unknown and {event.line for event, _ in found} == {event.line for event in unknown}:
         why = f"ssh reached {found[-1][1].fields['host']} later"
-        yield Evidence("dns_hostname", -STRONG, why, found[-1], "name-found-later")
-        yield Evidence("wrong_interface", -SUPPORTING, why, found[-1], "name-found-later")
+        weights = {"dns_hostname": -STRONG, "wrong_interface": -SUPPORTING}
+        yield from weighed(weights, why, found[-1], "name-found-later")
 
 
 def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
@@ -90,8 +90,8 @@ def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
     """
     if unknown := facts.has(*NAME_UNKNOWN):
         why = "the name does not resolve, which comes before any connection"
-        yield Evidence("firewall_ports", -STRONG, why, (unknown[0],), "name-leads-nowhere")
-        yield Evidence("wrong_interface", -STRONG, why, (unknown[0],), "name-leads-nowhere")
+        weights = dict.fromkeys(("firewall_ports", "wrong_interface"), -STRONG)
+        yield from weighed(weights, why, (unknown[0],), "name-leads-nowhere")
 
 
 def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
@@ -110,9 +110,9 @@ def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
                 f"{joined} workers have joined a store for {size}: those of an earlier run are"
                 " counted too"
             )
-            yield Evidence("stale_store", STRONG + SUPPORTING, why, (event,), "more-than-the-world")
-            for cause in ("launch_mismatch", "slow_rank_or_io", "firewall_ports"):
-                yield Evidence(cause, -STRONG, why, (event,), "more-than-the-world")
+            others = ("launch_mismatch", "slow_rank_or_io", "firewall_ports")
+            weights = {"stale_store": STRONG + SUPPORTING, **dict.fromkeys(others, -STRONG)}
+            yield from weighed(weights, why, (event,), "more-than-the-world")
             return
 
 

@@ -72,12 +72,7 @@ def some_ranks_wait(facts: Facts) -> Event | None:
 
 def _counted(facts: Facts) -> bool:
     """Whether the log has the world size, and not only the ranks that wait."""
-    return bool(
-        facts.of("world_size")
-        or facts.of("init_start")
-        or facts.of("init_complete")
-        or facts.of("launch_shape")
-    )
+    return any(map(facts.of, ("world_size", "init_start", "init_complete", "launch_shape")))
 
 
 def some_ranks_wait_sharded(facts: Facts) -> Event | None:

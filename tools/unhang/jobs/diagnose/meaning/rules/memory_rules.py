@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
@@ -41,49 +41,25 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
         f"{others:.1f} GiB of GPU {event.fields['gpu'] or '(no number)'} are held by other"
         " processes"
     )
-    loaded = facts.of("resumed")
-    if facts.of("several_local_ranks") and {one.fields["gpu"] for one, _ in held} == {"0"}:
-        weight = DECISIVE if loaded else STRONG
-        reason = f"{why}, and the job has several ranks on this host" + (
-            ", which load a checkpoint" if loaded else ""
-        )
-        yield Evidence(
-            "rank_device_mapping",
-            weight,
-            reason,
-            (event, *loaded[:1], *facts.of("several_local_ranks")[:1]),
-            "memory-held-by-others",
-        )
-        yield Evidence(
-            "oom",
-            -(STRONG + 1 if loaded else SUPPORTING),
-            reason,
-            (event,),
-            "memory-held-by-others",
-        )
+    loaded, several = facts.of("resumed"), facts.of("several_local_ranks")
+    total, cause, lines = _gib(event, "total"), "orphan_processes_hold_gpu", (event,)
+    if several and {one.fields["gpu"] for one, _ in held} == {"0"}:
+        why += ", and the job has several ranks on this host"
+        why += ", which load a checkpoint" * bool(loaded)
+        cause, lines = "rank_device_mapping", (event, *loaded[:1], *several[:1])
+        weight, against = (DECISIVE, STRONG + 1) if loaded else (STRONG, SUPPORTING)
     elif (
-        others > MOST_BY_OTHERS * _gib(event, "total")
-        and _own_gib(event) < SMALL_SHARE * _gib(event, "total")
-        and _wanted_gib(event) < others
+        others > MOST_BY_OTHERS * total
+        and _own_gib(event) < SMALL_SHARE * total
+        and _gib_in(_WANTED, event) < others
     ):
-        yield Evidence(
-            "orphan_processes_hold_gpu",
-            STRONG + 1,
-            f"{why}, and little by the one that failed",
-            (event,),
-            "memory-held-by-others",
-        )
-        yield Evidence("oom", -DECISIVE, why, (event,), "memory-held-by-others")
+        why += ", and little by the one that failed"
+        weight, against = STRONG + 1, DECISIVE
     else:
-        is_named = sum(
-            float(one["size"]) * GIB[one["unit"]] for one in _NAMED.finditer(event.text)
-        ) > LARGE_PART * _gib(event, "total")
-        yield Evidence(
-            "orphan_processes_hold_gpu", STRONG + is_named, why, (event,), "memory-held-by-others"
-        )
-        yield Evidence(
-            "oom", -STRONG if is_named else -SUPPORTING, why, (event,), "memory-held-by-others"
-        )
+        is_named = _gib_in(_NAMED, event) > LARGE_PART * total
+        weight, against = STRONG + is_named, STRONG if is_named else SUPPORTING
+    yield Evidence(cause, weight, why, lines, "memory-held-by-others")
+    yield Evidence("oom", -against, why, (event,), "memory-held-by-others")
 
 
 def _held_by_others_gib(event: Event) -> float | None:
@@ -93,10 +69,9 @@ def _held_by_others_gib(event: Event) -> float | None:
     return others if others > LARGE_PART * total else None
 
 
-def _wanted_gib(event: Event) -> float:
-    """What the failed allocation had asked for; 0 if the line does not say so."""
-    asked = _WANTED.search(event.text)
-    return float(asked["size"]) * GIB[asked["unit"]] if asked else 0.0
+def _gib_in(pattern: re.Pattern[str], event: Event) -> float:
+    """All sizes that a line names in such words; 0 if it has none."""
+    return sum(float(one["size"]) * GIB[one["unit"]] for one in pattern.finditer(event.text))
 
 
 def _own_gib(event: Event) -> float:
@@ -120,22 +95,12 @@ def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
                 f"two processes hold equal parts of the GPU ({other:g} and {own:g} GiB), as ranks"
                 " that took the same GPU do"
             )
-            small = own < SMALL_PART_GIB
-            yield Evidence(
-                "rank_device_mapping",
-                SUPPORTING if small else DECISIVE,
-                why,
-                (event,),
-                "equal-parts-of-one-gpu",
+            weight, against = (
+                (SUPPORTING, SUPPORTING) if own < SMALL_PART_GIB else (DECISIVE, STRONG)
             )
-            for cause in ("oom", "orphan_processes_hold_gpu"):
-                yield Evidence(
-                    cause,
-                    -SUPPORTING if small else -STRONG,
-                    why,
-                    (event,),
-                    "equal-parts-of-one-gpu",
-                )
+            weights = {"rank_device_mapping": weight, "oom": -against}
+            weights["orphan_processes_hold_gpu"] = -against
+            yield from weighed(weights, why, (event,), "equal-parts-of-one-gpu")
             return
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
 from unhang.jobs.diagnose.ras_standing import MOST_SHOWN, kind_and_words, named_roots
@@ -68,8 +68,7 @@ def _recorders_await(answer: WaitedFor, joined: WaitedFor) -> Iterator[Evidence]
     weights = {"slow_rank_or_io": _BY_CERTAINTY[joined.certainty]}
     if lags or {*answer.roots} & {*answer.missing}:
         weights["xid_hardware" if lags else "rank_failed"] = HINTING
-    for cause, weight in weights.items():
-        yield Evidence(cause, weight, why, (), name, who=_ranks(answer.roots))
+    yield from weighed(weights, why, (), name, who=_ranks(answer.roots))
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:
@@ -96,12 +95,9 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
         roots = [rank for rank in trace.answer.roots if rank in wait.awaited][:MOST_SHOWN]
         why = f"NCCL's trace: {trace.who(roots, group)} did not call {wait.operation} {wait.seq}"
         places = tuple(trace.calls[rank, group].place for rank in (*roots, *wait.waiting[:1]))
-        for cause, weight in (
-            ("rank_desync_app", SUPPORTING + 1),
-            ("slow_rank_or_io", SUPPORTING + 1),
-            ("watchdog_timeout_too_short", -SUPPORTING),
-        ):
-            yield Evidence(cause, weight, why, (), "traces-behind", places=places)
+        weights = dict.fromkeys(("rank_desync_app", "slow_rank_or_io"), SUPPORTING + 1)
+        weights["watchdog_timeout_too_short"] = -SUPPORTING
+        yield from weighed(weights, why, (), "traces-behind", places=places)
 
 
 def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
@@ -115,8 +111,5 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
         return
     kind, words = kind_and_words(ras, named)
     places = tuple(line for rank in named[:MOST_SHOWN] if (line := ras.line_of(rank)))
-    for cause, weight in _BY_RAS[kind].items():
-        yield Evidence(
-            cause, weight, f"RAS: {words}", (), "ras-behind",
-            places=places, who=tuple(map(ras.label, named)),
-        )  # fmt: skip
+    who = tuple(map(ras.label, named))
+    yield from weighed(_BY_RAS[kind], f"RAS: {words}", (), "ras-behind", places=places, who=who)

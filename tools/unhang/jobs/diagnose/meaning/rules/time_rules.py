@@ -12,7 +12,6 @@ from unhang.core.catalogue.own_tables import table
 from unhang.core.quotes import leading_words
 from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
-from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.line_prefixes import parse_stamp
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.events import BOOT
@@ -24,6 +23,7 @@ LOSSES, LOSSES_WITHIN_S = 3, 86_400.0
 SILENT_FOR_S = 60.0  # between the last lines of ranks
 # The guide of the fabric manager calls the interrupt one to ignore.
 _CORRECTED = re.compile(r"Single bit|Minion Link DLREQ interrupt")
+_PLACES = (("pci", "bus"), ("port", "link"))  # as the driver and the fabric manager name them
 _CONTAINERS = re.compile(r"veth|docker|br-|cali|cni|virbr|tap|lxc|flannel")
 
 
@@ -73,8 +73,8 @@ def switch_reports_an_error(facts: Facts) -> Iterator[Evidence]:
     """
     seen: dict[tuple, Event] = {}
     for event in facts.of("sxid"):
-        place = event.fields["pci"] or event.fields["bus"], _port_of(event)
-        seen.setdefault((event.fields["code"], *place), event)
+        pci, port = (event.fields[one] or event.fields[other] for one, other in _PLACES)
+        seen.setdefault((event.fields["code"], pci, port), event)
     for (code, pci, port), event in seen.items():
         row = table("sxids").get(str(code), {})
         is_corrected = bool(_CORRECTED.match(row.get("name", ""))) or row.get("group") == "other"
@@ -87,48 +87,41 @@ def switch_reports_an_error(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("nvlink_down", weight, why, (event,), id_, who=(f"NVSwitch {pci}",))
 
 
-def _port_of(event: Event) -> str | None:
-    return event.fields["port"] or event.fields["link"]
-
-
 def rank_went_silent(facts: Facts) -> Iterator[Evidence]:
     """In a log of a hanging job, a rank printed its last line long before all others did, though it
     had printed as they do. A rank that prints less than the others is none.
 
     Decides diagnose_odd_ones/times/rank-that-went-silent-before-the-others.
     """
-    stamped = {
-        rank: (moment, line)
+    stamped = [
+        (moment, shown, rank, line)
         for rank, line in facts.words.items()
-        if (moment := parse_stamp(line.head)[0]) is not None
-    }
-    clocks = Counter(moment.clock for moment, _ in stamped.values()).most_common(1)
+        for moment, shown in [parse_stamp(line.head)]
+        if moment is not None
+    ]
+    clocks = Counter(moment.clock for moment, *_ in stamped).most_common(1)
     last = {
-        rank: (moment.at_s, line)
-        for rank, (moment, line) in stamped.items()
+        rank: (moment.at_s, shown, line)
+        for moment, shown, rank, line in stamped
         if moment.clock == clocks[0][0]
     }
     if len(last) <= AT_LEAST or not hang_signs(facts):
         return
-    usual = median(line.printed for _, line in last.values())
-    rows = {str(rank): {"last": moment} for rank, (moment, _) in last.items()}
+    usual = median(line.printed for *_, line in last.values())
+    rows = {str(rank): {"last": moment} for rank, (moment, *_) in last.items()}
     for odd in odd_ones_out(rows, {"last": SILENT_FOR_S}):
         rank = int(odd.row)
         own, others = odd.differs["last"]
-        _, line = last[rank]
+        _, shown, line = last[rank]
         if own > others or line.printed * 3 < usual:
             continue
-        end = min((one for one in last.values()), key=lambda one: abs(one[0] - others))[1]
+        end = min(last.values(), key=lambda one: abs(one[0] - others))[1]
         why = (
-            f"rank {rank} last printed at {_stamp(line)}, the other {len(last) - 1}"
-            f" at {_stamp(end)}: {leading_words(line.text, 160)}"
+            f"rank {rank} last printed at {shown}, the other {len(last) - 1}"
+            f" at {end}: {leading_words(line.text, 160)}"
         )
         yield Evidence(
             "slow_rank_or_io", SUPPORTING, why, (), "rank-went-silent",
             places=(evidence_of(line),),
             who=(f"rank {rank}",),
         )  # fmt: skip
-
-
-def _stamp(line: RankLine) -> str:
-    return parse_stamp(line.head)[1] or "?"

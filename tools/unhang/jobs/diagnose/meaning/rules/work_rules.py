@@ -10,7 +10,7 @@ from pathlib import PurePath
 from unhang.core.text import counted
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
@@ -34,23 +34,13 @@ def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
     last = starts[-1]
     if any(event.file == last.file and event.line > last.line for event in facts.of("build_done")):
         return
-    signs = hang_signs(facts)
-    if signs:
-        yield Evidence(
-            "fused_kernel_build",
-            STRONG + 1,
-            "a build of CUDA extensions began and did not end before the timeout",
-            (last,),
-            "build-unfinished",
-        )
+    if hang_signs(facts):
+        why, weight = "a build of CUDA extensions began and did not end before the timeout", 1
     elif near_end(facts, last):
-        yield Evidence(
-            "fused_kernel_build",
-            STRONG,
-            "the log ends while a CUDA extension is being built",
-            (last,),
-            "build-unfinished",
-        )
+        why, weight = "the log ends while a CUDA extension is being built", 0
+    else:
+        return
+    yield Evidence("fused_kernel_build", STRONG + weight, why, (last,), "build-unfinished")
 
 
 def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
@@ -136,14 +126,9 @@ def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
     """Ranks that had not come to the store or to JAX's coordinator were started: they were at
     work."""
     if wait.fact != "timeout":
-        for cause in ("launch_mismatch", "firewall_ports"):
-            yield Evidence(
-                cause,
-                -STRONG,
-                "the ranks that are missing were at work",
-                (work, wait),
-                "data-work-unfinished",
-            )
+        why = "the ranks that are missing were at work"
+        weights = dict.fromkeys(("launch_mismatch", "firewall_ports"), -STRONG)
+        yield from weighed(weights, why, (work, wait), "data-work-unfinished")
 
 
 def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
@@ -189,8 +174,8 @@ def _work_outlasts_limit(
 ) -> Iterator[Evidence]:
     """Work took longer than the others' limit: a slow rank, which people also call a limit that is
     too short."""
-    yield Evidence("watchdog_timeout_too_short", STRONG + 1, why, (work, wait), id_)
-    yield Evidence("slow_rank_or_io", STRONG - 0.4, why, (work, wait), id_)
+    weights = {"watchdog_timeout_too_short": STRONG + 1, "slow_rank_or_io": STRONG - 0.4}
+    yield from weighed(weights, why, (work, wait), id_)
 
 
 def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
