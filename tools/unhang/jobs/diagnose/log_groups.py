@@ -30,6 +30,7 @@ from unhang.jobs.diagnose.rank_names import UNNAMED
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
 MOST_AHEAD = 64  # collectives by which ranks that wait in one group can differ
 EVERYBODY = "default_pg"
+IDLE = "pg_idle"  # the fact of a rank that waits in nothing
 WHOLE_JOB = "the job"  # where no line tells of groups
 SAME_SIZE = (
     "ALLREDUCE",
@@ -70,7 +71,7 @@ class LogGroups:
 
 def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -> LogGroups:
     """The groups and steps of a log. world_size: as the log has it, None if it does not."""
-    states = [*map(_state, by_fact.get("pg_state", ())), *map(_idle, by_fact.get("pg_idle", ()))]
+    states = [_state(event) for fact in ("pg_state", IDLE) for event in by_fact.get(fact, ())]
     sightings = [one for one in states if not one.event.quoted]
     late = [event for event in by_fact.get("timeout", ()) if not event.quoted]
     labels = labels_of_timeouts(late, sightings)
@@ -167,16 +168,13 @@ def _product(shape: str | None) -> str | None:
 
 def _state(event: Event) -> Sighting:
     label = parse_group_label(event.text)
-    rank = _rank(event, label.number if label else None, label)
-    at, queued = event.number("at"), event.number("enqueued")
-    return Sighting(label, rank, event, at, queued, event.number("completed"))
-
-
-def _idle(event: Event) -> Sighting:
-    label = parse_group_label(event.text)
-    rank = _rank(event, event.number("rank"), label)
+    number, at = (
+        (event.number("rank"), None)
+        if event.fact == IDLE
+        else (label.number if label else None, event.number("at"))
+    )
     queued, completed = event.number("enqueued"), event.number("completed")
-    return Sighting(label, rank, event, None, queued, completed)
+    return Sighting(label, _rank(event, number, label), event, at, queued, completed)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@ and what to collect next."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
@@ -12,8 +12,10 @@ from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import (
     ABOVE_INFO,
     ABOVE_WARNING,
+    DECISIVE,
     FIRST_ERROR,
-    WEIGHTS,
+    STRONG,
+    SUPPORTING,
     Evidence,
     added_up,
     shares,
@@ -83,7 +85,7 @@ def rank_causes(
     rules to leave out.
     """
     evidence = [
-        *signature_evidence(facts, WEIGHTS),
+        *signature_evidence(facts),
         *_combined(facts, without),
         *more,
         *_of_first_error(facts),
@@ -92,57 +94,50 @@ def rank_causes(
     if facts.job:
         evidence += [one for one in job_evidence(facts, evidence) if one.id not in without]
     trouble = is_trouble(facts, more, without)
-    points = _points(rows, evidence)
-    believed = shares(one.score for one in points)
-    top = points[0].score if points else 0.0
+    found = _by_points(rows, evidence)
+    believed = shares(one.points for one in found)
     hangs = bool(hang_signs(facts))
     return [
-        Cause(one.cause, one.score, share, _severity(one, share, top,
-        trouble and not (hangs and _is_of_speed(one)), str(rows[one.cause]["severity"])),
-              one.for_, one.against)
-        for one, share in zip(points, believed, strict=True)
-    ]  # fmt: skip
+        replace(
+            one,
+            score=share,
+            severity=_severity(
+                one, share, found[0].points, trouble and not (hangs and _is_of_speed(one))
+            ),
+        )
+        for one, share in zip(found, believed, strict=True)
+    ]
 
 
-def _is_of_speed(points: _Points) -> bool:
+def _is_of_speed(cause: Cause) -> bool:
     """Whether a cause only makes a job slow, and no error says more of it: it is no answer to a
     hang."""
-    signatures = [event.signature for one in points.for_ for event in one.events]
-    return points.cause in OF_SPEED and not any(
-        one.kind in ("error", "symptom") for one in signatures
-    )
+    signatures = [event.signature for one in cause.for_ for event in one.events]
+    return cause.id in OF_SPEED and not any(one.kind in ("error", "symptom") for one in signatures)
 
 
-@dataclass(frozen=True)
-class _Points:
-    """One cause before the shares are known."""
-
-    cause: str
-    score: float
-    for_: tuple[Evidence, ...]
-    against: tuple[Evidence, ...]
-
-
-def _points(rows: Iterable[str], evidence: Sequence[Evidence]) -> list[_Points]:
-    """The causes by their points."""
+def _by_points(rows: Mapping[str, Mapping[str, Any]], evidence: Sequence[Evidence]) -> list[Cause]:
+    """The causes by their points, before the shares are known; each with its row's severity."""
     found = []
-    for cause in rows:
+    for cause, row in rows.items():
         pro = sorted(
             (one for one in evidence if one.cause == cause and one.weight > 0),
             key=lambda one: -one.weight,
         )
         con = [one for one in evidence if one.cause == cause and one.weight < 0]
         found.append(
-            _Points(
+            Cause(
                 cause,
                 added_up(one.weight for one in pro) + sum(one.weight for one in con),
+                0.0,
+                str(row["severity"]),
                 tuple(pro),
                 tuple(con),
             )
         )
-    found.sort(key=lambda one: (-one.score, one.cause))
-    hinted = [one for one in found if one.for_ and one.score >= LEAST_OF_HINTS]
-    return [one for place, one in enumerate(hinted) if place < FEW or one.score >= LEAST_SCORE][
+    found.sort(key=lambda one: (-one.points, one.id))
+    hinted = [one for one in found if one.for_ and one.points >= LEAST_OF_HINTS]
+    return [one for place, one in enumerate(hinted) if place < FEW or one.points >= LEAST_SCORE][
         :MOST_CAUSES
     ]
 
@@ -181,7 +176,7 @@ def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[
     ):
         return True
     return any(
-        one.weight >= WEIGHTS["strong" if not one.words else "supporting"] or one.id in TROUBLE
+        one.weight >= (SUPPORTING if one.words else STRONG) or one.id in TROUBLE
         for one in (*_combined(facts, without), *more)
     )
 
@@ -200,15 +195,14 @@ def _is_fault(event: Event) -> bool:
     )
 
 
-def _severity(points: _Points, share: float, top: float, trouble: bool, full: str) -> str:
+def _severity(cause: Cause, share: float, top: float, trouble: bool) -> str:
     """The row's severity if a line names the fault and there is little evidence for another cause;
     else at most a warning."""
-    if not trouble or points.score < ABOVE_INFO or top - points.score > FAR_BEHIND:
+    if not trouble or cause.points < ABOVE_INFO or top - cause.points > FAR_BEHIND:
         return "info"
-    is_named = any(
-        one.weight >= WEIGHTS["decisive"] and one.id not in CONSEQUENCES for one in points.for_
-    )
-    return full if is_named and points.score >= WEIGHTS["decisive"] and share >= SURE else "warning"
+    is_named = any(one.weight >= DECISIVE and one.id not in CONSEQUENCES for one in cause.for_)
+    is_sure = is_named and cause.points >= DECISIVE and share >= SURE
+    return cause.severity if is_sure else "warning"
 
 
 def certainty_of(cause: Cause) -> str:
@@ -217,7 +211,7 @@ def certainty_of(cause: Cause) -> str:
     if cause.severity == "info":
         return "possible"
     named = any(one.id not in INFERENCES for one in cause.for_)
-    if named and cause.points >= WEIGHTS["decisive"] and cause.score >= SURE:
+    if named and cause.points >= DECISIVE and cause.score >= SURE:
         return "sure"
     return "likely" if cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"
 

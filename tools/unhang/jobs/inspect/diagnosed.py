@@ -15,7 +15,7 @@ from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.looked import Look
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import STRONG, Evidence
 from unhang.jobs.inspect.answer import certainty_of, verdict_of
 from unhang.jobs.inspect.bundle import read_documents
 from unhang.jobs.inspect.ends import clues
@@ -89,7 +89,7 @@ def verdict_evidence(file: str, inspection: Mapping[str, Any]) -> list[Evidence]
             one["cause"],
             Evidence(
                 one["cause"],
-                WEIGHTS["strong"],
+                STRONG,
                 "unhang inspect saw it while the job hung",
                 (event,),
                 f"inspect:{one['cause']}",

@@ -20,6 +20,7 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 
 WEIGHTS = {"decisive": 6.0, "strong": 4.0, "supporting": 2.0, "hinting": 1.3, "weak": 0.7}
+DECISIVE, STRONG, SUPPORTING, HINTING, WEAK = WEIGHTS.values()
 MOST_PIECES = 64  # further evidence adds less than the precision of a float
 NOTHING = 2.0  # the score of "none of these"
 # bonus for the cause of the earliest error, because later errors are often its consequences
@@ -54,7 +55,7 @@ def weighed(
         yield Evidence(cause, weight, why, events, id_, **more)
 
 
-def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evidence]:
+def signature_evidence(facts: Facts) -> Iterator[Evidence]:
     """Each signature counts once for each of its causes, with its best line, even if it matched
     several times."""
     by_id: dict[str, list[Event]] = {}
@@ -68,7 +69,7 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
         lines = tuple(_of_different_ranks(plain or events))
         why = signature.says if plain else f"{signature.says} (in a quotation)"
         for words, sign in ((signature.for_, factor), (signature.against, -factor)):
-            by_cause = {cause: weights[word] * sign for cause, word in words.items()}
+            by_cause = {cause: WEIGHTS[word] * sign for cause, word in words.items()}
             yield from weighed(by_cause, why, lines, name, sources=signature.sources)
 
 

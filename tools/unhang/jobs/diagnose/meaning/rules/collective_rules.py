@@ -13,12 +13,18 @@ from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.log_groups import Timeout, begun_late, size_that_must_agree
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
+from unhang.jobs.diagnose.meaning.evidence import (
+    HINTING,
+    STRONG,
+    SUPPORTING,
+    WEAK,
+    Evidence,
+    weighed,
+)
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
 
-STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 START_UP_SEQ = 50  # a collective so early belongs to start-up
 # elements; such a collective is a barrier or a message about the state, not a transfer of data
 TINY = 1024
@@ -150,7 +156,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
         why = "ranks wait for one that has not come to this collective"
         yield Evidence("slow_rank_or_io", HINTING - 0.1, why, events, "rank-not-there")
     why = "the ranks that report wait in one collective; its limit decides only when the job ends"
-    weight = WEIGHTS["weak"] if all_came else HINTING
+    weight = WEAK if all_came else HINTING
     yield Evidence("watchdog_timeout_too_short", weight, why, events, "same-collective")
     if one.seq is not None and one.seq > LATE_SEQ:
         yield Evidence(

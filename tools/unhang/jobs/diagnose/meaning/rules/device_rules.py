@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
+from unhang.jobs.diagnose.meaning.evidence import HINTING, STRONG, SUPPORTING, Evidence, weighed
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
-STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 _NOT_IDLE = 8.0  # GT/s: the speed of PCIe 3; a link that saves power has 2.5 or 5
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts, most_telling
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name, rank_of
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import DECISIVE, STRONG, SUPPORTING, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs, own_errors
 
 ENDINGS = ("crash", "host_lost", "task_lost")
@@ -62,7 +62,7 @@ def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
         why = f"{who} failed first; the others waited for it"
         yield Evidence(
             "rank_failed",
-            WEIGHTS["decisive"] - (0.0 if _is_own_fault(first) else NOT_NAMED),
+            DECISIVE - (0.0 if _is_own_fault(first) else NOT_NAMED),
             why,
             (first, *echoes[:2]),
             "failed-first",
@@ -88,7 +88,7 @@ def rank_ended_without_a_word(facts: Facts) -> Iterator[Evidence]:
         number, (line, text) = rank_in_name(file), facts.last[file][-1]
         who = f"file {PurePath(file).name}" if number is None else f"rank {number}"
         yield Evidence(
-            "rank_failed", WEIGHTS["strong"],
+            "rank_failed", STRONG,
             f"{who} ended without a word; {len(told)} others lost their connection",
             tuple(told.values())[:2], "ended-in-silence", who=(who,),
             places=({"file": file, "line": line, "text": text},),
@@ -132,25 +132,28 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
         steps = [event.line for event in facts.of("training_step") if event.file == end.file] + [
             one.line for one in before if _is_a_bar_of_steps(one)
         ]
-        if max(steps, default=0) > end.line:
+        if (step := max(steps, default=0)) > end.line:
             continue
-        step = max(steps, default=0)
         without = (
             "the job shows no step before it was ended"
-            if not step and (_has_output(before) or (" AT " in end.text and end.line > FEW_LINES))
+            if not step
+            and (
+                any(event.fact in OUTPUT for event in before)
+                or (" AT " in end.text and end.line > FEW_LINES)
+            )
             else None
         )
         if why := _reason_before(facts, end, step) or without:
             yield Evidence(
                 "ended_by_scheduler",
-                HARDLY - WEIGHTS["supporting"],
+                HARDLY - SUPPORTING,
                 why,
                 (end,),
                 "ended-for-a-reason",
             )
         elif name != CANCELLED:
-            known = "strong" if name == TIME_LIMIT else "decisive"
-            yield Evidence("ended_by_scheduler", WEIGHTS[known], end.signature.says, (end,), name)
+            weight = STRONG if name == TIME_LIMIT else DECISIVE
+            yield Evidence("ended_by_scheduler", weight, end.signature.says, (end,), name)
 
 
 def _is_a_bar_of_steps(event: Event) -> bool:
@@ -188,10 +191,6 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
         if others
         else None
     )
-
-
-def _has_output(events: Sequence[Event]) -> bool:
-    return any(event.fact in OUTPUT for event in events)
 
 
 def killed_first(facts: Facts) -> Event | None:

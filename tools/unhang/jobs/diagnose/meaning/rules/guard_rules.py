@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
+from unhang.jobs.diagnose.meaning.evidence import DECISIVE, STRONG, SUPPORTING, Evidence, weighed
 
 NO_ANSWER = (
     "nccl-connect-timed-out",
@@ -18,9 +18,6 @@ NO_ANSWER = (
     "torch-client-socket-timeout",
 )
 NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
-DECISIVE, STRONG, SUPPORTING, HINTING = (
-    WEIGHTS[word] for word in ("decisive", "strong", "supporting", "hinting")
-)
 
 
 def links_are_all_used(facts: Facts) -> Iterator[Evidence]:

@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, added_up
+from unhang.jobs.diagnose.meaning.evidence import (
+    DECISIVE,
+    HINTING,
+    STRONG,
+    SUPPORTING,
+    Evidence,
+    added_up,
+)
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs, speed_falls
 from unhang.jobs.job_files import Finding, JobFile, Trait
 
-DECISIVE, STRONG, SUPPORTING, HINTING = (
-    WEIGHTS["decisive"],
-    WEIGHTS["strong"],
-    WEIGHTS["supporting"],
-    WEIGHTS["hinting"],
-)
 MOST_OF_A_RULE = 3
 FROM_JOB = "job:"  # with the rule of lint: ids of evidence from the job's files
 _DID_NOT_MEET = ("store_timeout", "clients_joined", "missing_ranks", "tasks_not_met")

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
+from unhang.jobs.diagnose.meaning.evidence import DECISIVE, STRONG, SUPPORTING, Evidence, weighed
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 
-DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 _WANTED = re.compile(r"Tried to allocate (?P<size>\d{1,5}(?:\.\d{1,2})?) (?P<unit>[KMG]iB)")
 # who holds the rest
 _NAMED = re.compile(r"\bProcess \d{1,10} has (?P<size>\d{1,4}(?:\.\d{1,2})?) (?P<unit>[MG]iB)")
@@ -42,7 +41,8 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
         " processes"
     )
     loaded, several = facts.of("resumed"), facts.of("several_local_ranks")
-    total, cause, lines = _gib(event, "total"), "orphan_processes_hold_gpu", (event,)
+    total, cause = _gib(event, "total"), "orphan_processes_hold_gpu"
+    lines: tuple[Event, ...] = (event,)
     if several and {one.fields["gpu"] for one, _ in held} == {"0"}:
         why += ", and the job has several ranks on this host"
         why += ", which load a checkpoint" * bool(loaded)

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import STRONG, SUPPORTING, Evidence
 from unhang.jobs.diagnose.meaning.signs import speed_falls
 
-STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
 BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "podman")
 _WANTED = (

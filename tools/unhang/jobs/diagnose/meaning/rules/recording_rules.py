@@ -7,12 +7,17 @@ from collections.abc import Iterable, Iterator
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
+from unhang.jobs.diagnose.meaning.evidence import (
+    DECISIVE,
+    HINTING,
+    STRONG,
+    SUPPORTING,
+    Evidence,
+    weighed,
+)
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
 from unhang.jobs.diagnose.ras_standing import MOST_SHOWN, kind_and_words, named_roots
-
-STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 
 _BY_CERTAINTY = {SURE: STRONG, LIKELY: SUPPORTING + 1, POSSIBLE: SUPPORTING}  # weights of a root
 _BY_RAS = {
@@ -44,7 +49,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
         calls = "; ".join(f"{what}: {named_ranks(ranks)}" for what, ranks in wait.calls.items())
         yield Evidence(
             "rank_desync_app",
-            WEIGHTS["decisive"] if wait.group.members else SUPPORTING + 1,
+            DECISIVE if wait.group.members else SUPPORTING + 1,
             f"flight recorder: operation {wait.seq} of group {wait.group.name} differs: {calls}",
             (), "recorders-differ", who=_ranks(fewest) if len(fewest) < len(more[0]) else (),
         )  # fmt: skip

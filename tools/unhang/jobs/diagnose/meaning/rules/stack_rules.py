@@ -14,7 +14,7 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.stacks import MAIN, Frame, Stack
 from unhang.jobs.diagnose.matching.scanning import rank_of
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import HINTING, STRONG, SUPPORTING, Evidence
 from unhang.jobs.diagnose.rank_names import named_ranks
 from unhang.jobs.diagnose.standing import (
     ELSEWHERE,
@@ -30,7 +30,7 @@ from unhang.jobs.diagnose.standing import (
     who_left_the_others,
 )
 
-POSSIBLE = WEIGHTS["supporting"] + 1
+POSSIBLE = SUPPORTING + 1
 AT_WORK = "rank-at-work"
 MOST_NAMED, MOST_PLACES = 8, 2
 _BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
@@ -75,7 +75,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         one = ranks[name]
         yield Evidence(
             "rank_desync_app",
-            WEIGHTS["hinting"],
+            HINTING,
             f"{name} waits in {_words(one)}, and left the calls that the others are in",
             (),
             AT_WORK,
@@ -90,8 +90,8 @@ def _weight(one: Standing, other: Standing, is_majority: bool) -> float:
     if one.is_at_work or (
         kind_of(other) == ELSEWHERE and one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.idle
     ):
-        return WEIGHTS["hinting"]
-    return WEIGHTS["strong"] if is_majority and _is_apart(one) else POSSIBLE
+        return HINTING
+    return STRONG if is_majority and _is_apart(one) else POSSIBLE
 
 
 def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
@@ -146,7 +146,7 @@ def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
         )
         yield Evidence(
             "rank_desync_app",
-            WEIGHTS["supporting"] + 0.4,
+            SUPPORTING + 0.4,
             f"stacks show different collectives: {told}",
             (),
             "stacks-differ",

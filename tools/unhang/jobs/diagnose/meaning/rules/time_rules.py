@@ -15,10 +15,9 @@ from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.line_prefixes import parse_stamp
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.events import BOOT
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.evidence import STRONG, SUPPORTING, WEAK, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 
-STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
 LOSSES, LOSSES_WITHIN_S = 3, 86_400.0
 SILENT_FOR_S = 60.0  # between the last lines of ranks
 # The guide of the fabric manager calls the interrupt one to ignore.

@@ -10,10 +10,16 @@ from pathlib import PurePath
 from unhang.core.text import counted
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, weighed
+from unhang.jobs.diagnose.meaning.evidence import (
+    HINTING,
+    STRONG,
+    SUPPORTING,
+    WEAK,
+    Evidence,
+    weighed,
+)
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
-STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 # lines; single-rank work at most this many lines before a timeout was still running
 NEAR_LINES = 15
 FEW_STEPS, SEVERAL_STEPS = 3, 8
@@ -248,9 +254,7 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
     )
     if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
         why = f"{len(started)} of {wanted} ranks start, the others print nothing"
-        weight = (
-            WEIGHTS["weak"] if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
-        )
+        weight = WEAK if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
         yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
 
 
