@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from unhang.core.catalogue.own_tables import table
@@ -188,23 +189,30 @@ def _for_these_gpus(key: str, values: Any, facts: Facts) -> Any:
 
 def launchers(facts: Facts) -> tuple[str, ...]:
     """The launchers and schedulers of which the log has lines."""
-    programs = {event.signature.program for event in facts.events if not event.quoted}
+    programs = _programs(facts)
     return tuple(name for name in LAUNCHERS if name in programs)
+
+
+def _programs(facts: Facts) -> set[str]:
+    return {event.signature.program for event in facts.events if not event.quoted}
 
 
 def for_these_launchers(person: str, named: Sequence[str]) -> str:
     """The text without clauses for other launchers than those of the log. If it has several and
     none is of the log's: what stands before them, which holds for every launcher."""
-    starts = list(_CLAUSE.finditer(person))
-    ends = [one.start() for one in starts[1:]] + [len(person)] * bool(starts)
-    clauses = [
-        person[one.start() : end].removeprefix("; ")
-        for one, end in zip(starts, ends, strict=True)
-        if one["launcher"] in named
-    ]
-    if not clauses:
-        return person[: starts[0].start()] if len(starts) > 1 and starts[0].start() else person
-    return "; ".join([one for one in (person[: starts[0].start()], *clauses) if one])
+    head, clauses = _clauses(person, _CLAUSE)
+    kept = [text.removeprefix("; ") for one, text in clauses if one["launcher"] in named]
+    if not kept:
+        return head if len(clauses) > 1 and head else person
+    return "; ".join(filter(None, [head, *kept]))
+
+
+def _clauses(person: str, begin: re.Pattern[str]) -> tuple[str, list[tuple[re.Match[str], str]]]:
+    """(what stands before them, the clauses of a text, each with its beginning)."""
+    starts = list(begin.finditer(person))
+    ends = [*(one.start() for one in starts), len(person)]
+    parts = [person[at:end] for at, end in pairwise(ends)]
+    return person[: ends[0]], list(zip(starts, parts, strict=True))
 
 
 def kinds(facts: Facts) -> tuple[str, ...]:
@@ -218,19 +226,13 @@ def kinds(facts: Facts) -> tuple[str, ...]:
 
 def serves(facts: Facts) -> bool:
     """Whether the log has lines of a server for language models."""
-    programs = {event.signature.program for event in facts.events if not event.quoted}
-    return bool(facts.of("server_started") or any(one.startswith(SERVERS) for one in programs))
+    started = facts.of("server_started")
+    return bool(started or any(one.startswith(SERVERS) for one in _programs(facts)))
 
 
 def frameworks(facts: Facts) -> tuple[str, ...]:
     """The frameworks of which the log has lines."""
-    programs = " ".join(
-        {
-            event.signature.program
-            for event in facts.events
-            if not event.quoted and event.signature.program != "any"
-        }
-    )
+    programs = " ".join(_programs(facts) - {"any"})
     seen = [name for name in ("JAX", "Horovod") if name in programs]
     return (
         *seen,
@@ -250,14 +252,8 @@ def for_these_frameworks(person: str, told: Sequence[str]) -> str:
 
 def for_these_kinds(person: str, told: Sequence[str], kinds_of: re.Pattern[str] = _KIND) -> str:
     """The text without clauses for other kinds of job than those of the log."""
-    starts = list(kinds_of.finditer(person))
-    ends = [one.start() for one in starts[1:]] + [len(person)] * bool(starts)
-    kept = [
-        person[one.start() : end]
-        for one, end in zip(starts, ends, strict=True)
-        if one["kind"] in told
-    ]
-    return "".join([person[: starts[0].start()], *kept]) if starts else person
+    head, clauses = _clauses(person, kinds_of)
+    return "".join([head, *(text for one, text in clauses if one["kind"] in told)])
 
 
 def commands_of_others(named: Sequence[str]) -> list[str]:

@@ -284,11 +284,7 @@ def first_error(events: Iterable[Event]) -> Event | None:
     if not of_clocks:
         return most_telling(chosen[0], chosen)
     earliest = min(of_clocks.values(), key=chosen.index)
-    before = [
-        event
-        for event in chosen
-        if event.file == earliest.file and event.line < earliest.line and event.prefix.time is None
-    ]
+    before = [event for event in chosen if earliest.follows(event) and event.prefix.time is None]
     return most_telling(before[0] if before else earliest, chosen)
 
 

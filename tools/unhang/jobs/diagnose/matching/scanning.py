@@ -100,6 +100,10 @@ class Event:
     def place(self) -> tuple[str, int]:
         return self.file, self.line
 
+    def follows(self, other: Event) -> bool:
+        """Whether it is a later line of the same file."""
+        return self.file == other.file and self.line > other.line
+
     def number(self, name: str) -> int:
         """A field of digits; 0 where it did not match."""
         return int(self.fields[name] or 0)

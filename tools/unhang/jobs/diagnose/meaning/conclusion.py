@@ -321,11 +321,7 @@ def _wait_that_raised(facts: Facts) -> Conclusion | None:
 def _follows_from_a_timeout(crash: Event, facts: Facts) -> bool:
     """Whether an exception comes after the timeout of the rank that raised it, or of an engine that
     names no rank: its end is told by it, not its cause."""
-    waits = [
-        one
-        for one in facts.timeouts
-        if one.event.file == crash.file and one.event.line < crash.line
-    ]
+    waits = [one for one in facts.timeouts if crash.follows(one.event)]
     return (
         crash.fact == "crash"
         and bool(waits)
@@ -481,9 +477,7 @@ def _reported_end(facts: Facts) -> Conclusion | None:
     )
     own = next(iter(facts.said("crash")), None)
     before = [
-        event
-        for event in facts.of("error_line")
-        if event.file == reports[0].file and event.line < reports[0].line and not event.quoted
+        event for event in facts.of("error_line") if reports[0].follows(event) and not event.quoted
     ]
     told = (
         own.signature.says

@@ -186,11 +186,7 @@ def near_end(facts: Facts, event: Event) -> bool:
 def started_again(facts: Facts, end: Event) -> Event | None:
     """A line of another start after the job's end in the same file: the log contains another job,
     without its end."""
-    later = (
-        event
-        for event in facts.events
-        if event.file == end.file and event.line > end.line and not event.quoted
-    )
+    later = (event for event in facts.events if event.follows(end) and not event.quoted)
     return next((event for event in later if _starts(event)), None)
 
 

@@ -124,11 +124,7 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
     """
     ends = {event.id: event for event in reversed(facts.said("slurm_ended"))}
     for name, end in ends.items():
-        before = [
-            event
-            for event in facts.events
-            if event.file == end.file and event.line < end.line and not event.quoted
-        ]
+        before = [event for event in facts.events if end.follows(event) and not event.quoted]
         steps = [event.line for event in facts.of("training_step") if event.file == end.file] + [
             one.line for one in before if _is_a_bar_of_steps(one)
         ]
@@ -322,7 +318,7 @@ def comes_before(one: Event, other: Event) -> bool:
     Files without time stamps cannot be compared."""
     if one.prefix.time and (later_s := one.prefix.time.since(other.prefix.time)):
         return later_s < 0
-    return one.file == other.file and one.line < other.line
+    return other.follows(one)
 
 
 def who_failed(facts: Facts, event: Event) -> str:
@@ -376,16 +372,8 @@ def failed_of_root(facts: Facts) -> Failed | None:
     """The process that torchrun lists below "Root Cause"; the launcher ended those above after
     it."""
     for root in facts.of("root_cause"):
-        below = [
-            event
-            for event in facts.of("failed_rank")
-            if event.file == root.file and event.line > root.line
-        ]
-        exits = [
-            event
-            for event in facts.of("failed_exit")
-            if event.file == root.file and below and event.line > below[0].line
-        ]
+        below = [event for event in facts.of("failed_rank") if event.follows(root)]
+        exits = [event for event in facts.of("failed_exit") if below and event.follows(below[0])]
         if below and exits:
             return Failed(int(below[0].fields["rank"] or 0), exits[0])
     return None

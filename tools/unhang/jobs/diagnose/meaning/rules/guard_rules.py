@@ -149,7 +149,6 @@ def _is_elsewhere(address: str | None) -> bool:
 
 def _is_the_host(unknown: Event, later: Event) -> bool:
     return (
-        later.file == unknown.file
-        and later.line > unknown.line
+        later.follows(unknown)
         and str(unknown.fields["host"] or "").rstrip(":") == later.fields["host"]
     )

@@ -38,7 +38,7 @@ def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
     if not starts:
         return
     last = starts[-1]
-    if any(event.file == last.file and event.line > last.line for event in facts.of("build_done")):
+    if any(event.follows(last) for event in facts.of("build_done")):
         return
     if hang_signs(facts):
         why, weight = "a build of CUDA extensions began and did not end before the timeout", 1
@@ -262,10 +262,7 @@ def _steps_follow(facts: Facts, event: Event) -> bool:
     """Whether an epoch's progress bar moves after this line: then all ranks take part, and the
     others have logs of their own."""
     return any(
-        one.file == event.file
-        and one.line > event.line
-        and "Epoch" in one.text
-        and one.fields["done"] not in ("0", None)
+        one.follows(event) and "Epoch" in one.text and one.fields["done"] not in ("0", None)
         for one in facts.of("bar")
     )
 
