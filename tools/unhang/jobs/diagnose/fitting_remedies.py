@@ -194,7 +194,7 @@ def launchers(facts: Facts) -> tuple[str, ...]:
 
 
 def _programs(facts: Facts) -> set[str]:
-    return {event.signature.program for event in facts.events if not event.quoted}
+    return {event.signature.program for event in facts.plain}
 
 
 def for_these_launchers(person: str, named: Sequence[str]) -> str:

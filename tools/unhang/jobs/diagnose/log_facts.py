@@ -113,10 +113,14 @@ class Facts:
         return [event for name in names for event in self.of(name) if not event.quoted]
 
     @cached_property
+    def plain(self) -> list[Event]:
+        """The events that nobody only quotes."""
+        return [one for one in self.events if not one.quoted]
+
+    @cached_property
     def faults(self) -> list[Event]:
-        """The errors and symptoms that nobody only quotes."""
-        kinds = ("error", "symptom")
-        return [one for one in self.events if one.kind in kinds and not one.quoted]
+        """The errors and symptoms among them."""
+        return [one for one in self.plain if one.kind in ("error", "symptom")]
 
     @cached_property
     def answer(self) -> WaitedFor:
@@ -154,7 +158,7 @@ class Facts:
 
     def has(self, *ids: str) -> list[Event]:
         """The events of signatures with these ids that nobody only quotes."""
-        return [event for event in self.events if event.id in ids and not event.quoted]
+        return [event for event in self.plain if event.id in ids]
 
     def values(self, name: str) -> list[str]:
         """The distinct values of a fact, in their order."""

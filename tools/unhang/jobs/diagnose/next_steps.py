@@ -224,8 +224,7 @@ def commands_with_output(facts: Facts) -> list[str]:
 
 def not_given(facts: Facts) -> list[str]:
     """The kinds of evidence that would say more and are not among the inputs."""
-    events = [event for event in facts.events if not event.quoted]
-    kernels = any(_KERNELS.match(event.text) for event in events) or any(
+    kernels = any(_KERNELS.match(event.text) for event in facts.plain) or any(
         _KERNELS.match(text) for lines in facts.last.values() for _, text in lines
     )
     given = {

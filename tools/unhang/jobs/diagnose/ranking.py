@@ -155,8 +155,8 @@ def _of_first_error(facts: Facts) -> list[Evidence]:
         return []
     return [
         Evidence(cause, FIRST_ERROR, "the first error of all", (event,), "first-error")
-        for event in facts.events
-        if event.place == first.place and not event.quoted
+        for event in facts.plain
+        if event.place == first.place
         for cause, word in event.signature.for_.items()
         if word in ("decisive", "strong")
     ]

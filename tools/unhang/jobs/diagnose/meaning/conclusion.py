@@ -722,7 +722,7 @@ def _of_files(conclusion: Conclusion, looked: Collection[str], facts: Facts) -> 
 
 def tells_of_a_job(facts: Facts) -> bool:
     """Whether a line that nobody only quotes tells of a job's progress, end, wait or set-up."""
-    lines = any(event.kind in OF_A_JOB and not event.quoted for event in facts.events)
+    lines = any(event.kind in OF_A_JOB for event in facts.plain)
     return lines or bool(facts.timeouts) or any(map(facts.of, OF_A_JOB_FACTS))
 
 

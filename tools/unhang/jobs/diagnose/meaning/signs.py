@@ -204,11 +204,7 @@ def unfinished_traceback(facts: Facts) -> Event | None:
     that somebody interrupted, is none."""
     if facts.said("interrupted"):
         return None
-    last_faults = {
-        event.file: event.line
-        for event in facts.events
-        if event.kind in FAULTS and not event.quoted
-    }
+    last_faults = {event.file: event.line for event in facts.plain if event.kind in FAULTS}
     open_ones = [
         event for event in facts.said("traceback") if event.line > last_faults.get(event.file, 0)
     ]

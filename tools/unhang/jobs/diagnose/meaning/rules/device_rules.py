@@ -24,10 +24,7 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
     if (
         not p2p
         or worked
-        or any(
-            event.kind == "error" and event.signature.for_ and not event.quoted
-            for event in facts.events
-        )
+        or any(event.kind == "error" and event.signature.for_ for event in facts.plain)
     ):
         return
     if not facts.said("init_complete", "rings_connected") and near_end(facts, p2p[-1]):

@@ -93,10 +93,9 @@ def some_ranks_wait_sharded(facts: Facts) -> Event | None:
 def device_in_doubt(facts: Facts) -> Event | None:
     """A line that suggests ranks with wrong GPUs, memory that ran out on GPU 0, or a hang before
     the first step."""
-    for event in facts.events:
-        if not event.quoted and (
-            "rank_device_mapping" in event.signature.for_
-            or ("oom" in event.signature.for_ and "GPU 0" in event.text)
+    for event in facts.plain:
+        if "rank_device_mapping" in event.signature.for_ or (
+            "oom" in event.signature.for_ and "GPU 0" in event.text
         ):
             return event
     return next(iter(hang_signs(facts)), None) if not facts.of("training_step") else None
@@ -105,11 +104,7 @@ def device_in_doubt(facts: Facts) -> Event | None:
 def no_such_device(facts: Facts) -> Event | None:
     """CUDA refused the number of a GPU."""
     return next(
-        (
-            event
-            for event in facts.events
-            if "invalid device ordinal" in event.text and not event.quoted
-        ),
+        (event for event in facts.plain if "invalid device ordinal" in event.text),
         None,
     )
 
@@ -121,9 +116,8 @@ def did_not_meet(facts: Facts) -> Event | None:
     missed = facts.said(*_DID_NOT_MEET)
     lost = [
         event
-        for event in facts.events
-        if not event.quoted
-        and {"launch_mismatch", "dns_hostname", "firewall_ports", "port_in_use"}
+        for event in facts.plain
+        if {"launch_mismatch", "dns_hostname", "firewall_ports", "port_in_use"}
         & event.signature.for_.keys()
     ]
     return next(iter([*missed, *lost]), None) or (
@@ -133,9 +127,9 @@ def did_not_meet(facts: Facts) -> Event | None:
 
 def system_call_failed(facts: Facts) -> Event | None:
     """NCCL's unhandled system error, a bus error, or a line that suggests shared memory."""
-    for event in facts.events:
+    for event in facts.plain:
         is_unhandled = event.id == "nccl-unhandled-error" and "system" in event.text.lower()
-        if not event.quoted and (
+        if (
             is_unhandled
             or "shm_too_small" in event.signature.for_
             or event.fields.get("code") in ("-7", "135")
@@ -146,11 +140,7 @@ def system_call_failed(facts: Facts) -> Event | None:
 
 def memory_not_registered(facts: Facts) -> Event | None:
     """A line that suggests the limit of locked memory, or NCCL's unhandled system error."""
-    lines = (
-        event
-        for event in facts.events
-        if "memlock_ulimit" in event.signature.for_ and not event.quoted
-    )
+    lines = (event for event in facts.plain if "memlock_ulimit" in event.signature.for_)
     return next(lines, None) or system_call_failed(facts)
 
 
@@ -322,11 +312,7 @@ def _interfaces(facts: Facts) -> set[str]:
 
 def _failed_connections(facts: Facts) -> Iterator[Event]:
     yield from facts.said(*_NO_CONNECTION)
-    yield from (
-        event
-        for event in facts.events
-        if "wrong_interface" in event.signature.for_ and not event.quoted
-    )
+    yield from (event for event in facts.plain if "wrong_interface" in event.signature.for_)
 
 
 def _of_devices(facts: Facts) -> Iterator[Evidence]:
