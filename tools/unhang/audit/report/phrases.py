@@ -252,10 +252,7 @@ def settings(policy: Mapping[str, Any], under: str = "") -> list[str]:
 
 def action(finding: Mapping[str, Any]) -> str:
     """The next action, in one line."""
-    remedy = finding.get("remedy")
-    if isinstance(remedy, str) and remedy:
-        return visible(remedy)
-    if isinstance(remedy, Mapping):
+    if remedy := finding.get("remedy"):
         wanted = settings(remedy.get("policy") or {})
         role = (
             f"apply role {visible(remedy['role'], 80)}"
@@ -334,10 +331,7 @@ def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
 def workaround(finding: Mapping[str, Any]) -> str:
     """A workaround until it is fixed, and its cost; empty without one."""
     given = finding.get("workaround")
-    if not isinstance(given, Mapping) or not given.get("what"):
-        return visible(given) if isinstance(given, str) else ""
-    cost = visible(given.get("cost") or "", 300)
-    return visible(given["what"], 300) + (f" (costs: {cost})" if cost else "")
+    return f"{visible(given['what'], 300)} (costs: {visible(given['cost'], 300)})" if given else ""
 
 
 def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]]:
@@ -371,12 +365,7 @@ def fact_name(path: str) -> str:
 
 def situations(finding: Mapping[str, Any]) -> list[str]:
     """`can look like: every rank on GPU 0`; [] if the finding belongs to no named situation."""
-    given = finding.get("situations")
-    marks = (
-        sorted({number for number in given if isinstance(number, int) and number in SITUATIONS})
-        if isinstance(given, list)
-        else []
-    )
+    marks = sorted(set(finding.get("situations") or ()) & SITUATIONS.keys())
     more = f"; and {counted(len(marks) - 2, 'other hang')}" if len(marks) > 2 else ""
     return (
         [f"can look like: {'; '.join(SITUATIONS[number] for number in marks[:2])}{more}"]
@@ -393,9 +382,7 @@ def confidence(finding: Mapping[str, Any]) -> str:
 
 def waiver(finding: Mapping[str, Any]) -> str:
     """`known slow riser, by ops until 2027-01-31`."""
-    given = finding.get("waiver") or finding.get("waived")
-    if not isinstance(given, Mapping):
-        return "no reason given"
+    given = finding.get("waiver") or {}
     by = f", by {visible(given['by'], 80)}" if given.get("by") else ""
     until = f" until {visible(given['until'], 40)}" if given.get("until") else ""
     return f"{visible(given.get('reason') or 'no reason given', 300)}{by}{until}"
