@@ -252,38 +252,31 @@ def settings(policy: Mapping[str, Any], under: str = "") -> list[str]:
 
 def action(finding: Mapping[str, Any]) -> str:
     """The next action, in one line."""
-    if remedy := finding.get("remedy"):
-        wanted = settings(remedy.get("policy") or {})
-        role = (
-            f"apply role {visible(remedy['role'], 80)}"
-            + (f" with {', '.join(wanted)}" if wanted else "")
-            if remedy.get("role")
-            else ""
-        )
-        person = visible(remedy["person"]) if remedy.get("person") else ""
-        if role or person:
-            return "; ".join(part for part in (role, person) if part)
-    return "no remedy is known; look at the evidence"
+    remedy = finding.get("remedy") or {}
+    person = visible(remedy["person"]) if remedy.get("person") else ""
+    return _steps("apply role", remedy, person)
 
 
 def cause_action(cause: Mapping[str, Any]) -> str:
     """The action for a cause, in one line; if nodes need different actions, the one of most
     nodes."""
     remedy = cause["remedy"]
-    wanted = settings(remedy["policy"])
-    role = f"role {visible(remedy['role'], 80)}" if remedy["role"] else ""
-    if role and wanted:
-        role += f" with {', '.join(wanted)}"
     persons = remedy["person"]
     person = (
         visible(persons[0]) + (f" (and {len(persons) - 1} more alike)" if len(persons) > 1 else "")
         if persons
         else ""
     )
-    return (
-        "; ".join(part for part in (role, person) if part)
-        or "no remedy is known; look at the evidence"
-    )
+    return _steps("role", remedy, person)
+
+
+def _steps(applied: str, remedy: Mapping[str, Any], person: str) -> str:
+    """The role with its settings, then what a person does."""
+    wanted = settings(remedy.get("policy") or {})
+    role = f"{applied} {visible(remedy['role'], 80)}" if remedy.get("role") else ""
+    if role and wanted:
+        role += f" with {', '.join(wanted)}"
+    return "; ".join(filter(None, (role, person))) or "no remedy is known; look at the evidence"
 
 
 def conflict(given: Mapping[str, Any]) -> str:
