@@ -56,14 +56,11 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true")
     first = parser.add_subparsers()
     meant = command_and_arguments(words)[0] if words else ""
-    offered = dict(
-        sorted(
-            {**COMMANDS, **{short: COMMANDS[long] for short, long in SHORT_NAMES.items()}}.items()
-        )
-    )
-    for name in dict.fromkeys(name.split()[0] for name in offered):
-        purposes = [purpose for one, purpose in offered.items() if one.split()[0] == name]
-        chosen = first.add_parser(name, help=purposes[0], allow_abbrev=False)
+    offered = COMMANDS | {short: COMMANDS[long] for short, long in SHORT_NAMES.items()}
+    for name, about in offered.items():
+        if " " in name:
+            continue
+        chosen = first.add_parser(name, help=about, allow_abbrev=False)
         if not words or words[0] != name:
             continue
         seconds = {
@@ -71,7 +68,7 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
             for one, purpose in offered.items()
             if one.startswith(f"{name} ")
         }
-        if meant in COMMANDS and words[1:2] and words[1] in seconds:
+        if words[1:2] and words[1] in seconds:
             second = chosen.add_subparsers()
             chosen = second.add_parser(words[1], allow_abbrev=False)
             seconds = {}

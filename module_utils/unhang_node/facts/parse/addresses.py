@@ -22,12 +22,11 @@ IFA_ADDRESS, IFA_LOCAL = 1, 2
 
 
 class Route(NamedTuple):
-    """A route. network, mask: host integers; is_direct: without a gateway."""
+    """A route. network, mask: host integers."""
 
     interface: str
     network: int
     mask: int
-    is_direct: bool
 
 
 def parse_routes(text: str) -> list[Route]:
@@ -52,7 +51,6 @@ def parse_routes(text: str) -> list[Route]:
                     interface=fields[0],
                     network=swap(network),
                     mask=swap(mask),
-                    is_direct=gateway == 0,
                 )
             )
     return routes
