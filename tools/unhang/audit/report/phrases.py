@@ -72,16 +72,13 @@ def tally(findings: Mapping[str, Any]) -> Tally:
     """Counts of a run: `findings` is the object of findings.json. Causes and nodes are counted, as
     on the first screen, not findings."""
     counts = findings.get("nodes") or {}
-    ordered = [status for status in STATUS_WORDS if status in counts] + sorted(
-        status for status in counts if status not in STATUS_WORDS
-    )
     causes = findings.get("causes") or []
     by_severity = Counter(str(cause["severity"]) for cause in causes)
     by_verdict = findings.get("node_verdicts") or {}
     totals = findings.get("totals") or {}
     return Tally(
         nodes=int(findings.get("host_count") or 0),
-        by_status={status: int(counts[status]) for status in ordered if counts[status]},
+        by_status={status: int(counts[status]) for status in STATUS_WORDS if counts.get(status)},
         by_severity={
             severity: by_severity[severity]
             for severity in SEVERITIES
@@ -206,8 +203,7 @@ def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
 def node_counts(totals: Tally) -> str:
     """`14 read, 1 unreachable`."""
     return ", ".join(
-        f"{count:,} {STATUS_WORDS.get(status, visible(status, 40))}"
-        for status, count in totals.by_status.items()
+        f"{count:,} {STATUS_WORDS[status]}" for status, count in totals.by_status.items()
     )
 
 
