@@ -22,11 +22,12 @@ IFA_ADDRESS, IFA_LOCAL = 1, 2
 
 
 class Route(NamedTuple):
-    """A route. network, mask: host integers."""
+    """A route. network, mask: host integers; is_direct: without a gateway."""
 
     interface: str
     network: int
     mask: int
+    is_direct: bool
 
 
 def parse_routes(text: str) -> list[Route]:
@@ -51,6 +52,7 @@ def parse_routes(text: str) -> list[Route]:
                     interface=fields[0],
                     network=swap(network),
                     mask=swap(mask),
+                    is_direct=gateway == 0,
                 )
             )
     return routes
