@@ -35,6 +35,15 @@ from unhang.core.ansible.plays import audits
 from unhang.core.ansible.printable_text import clean, printable_parts, without_controls
 
 
+def _printably(name: str) -> Any:
+    """The display's method of this name, of what a terminal may print."""
+
+    def method(self: Any, given: Any, *arguments: Any, **more: Any) -> None:
+        getattr(self.display_of_ansible, name)(printable_parts(given), *arguments, **more)
+
+    return method
+
+
 class PrintableDisplay:
     """Ansible's display without control characters that a terminal would interpret: warnings,
     errors and differences contain text from nodes."""
@@ -49,14 +58,9 @@ class PrintableDisplay:
         """Prints a cleaned text with Ansible's own colours."""
         self.display_of_ansible.display(without_controls(str(msg)), *arguments, **more)
 
-    def _warning(self, warning: Any, *arguments: Any, **more: Any) -> None:
-        self.display_of_ansible._warning(printable_parts(warning), *arguments, **more)
-
-    def _deprecated(self, deprecation: Any, *arguments: Any, **more: Any) -> None:
-        self.display_of_ansible._deprecated(printable_parts(deprecation), *arguments, **more)
-
-    def _error(self, error: Any, *arguments: Any, **more: Any) -> None:
-        self.display_of_ansible._error(printable_parts(error), *arguments, **more)
+    _warning = _printably("_warning")
+    _deprecated = _printably("_deprecated")
+    _error = _printably("_error")
 
 
 def _unless_muted(name: str) -> Any:

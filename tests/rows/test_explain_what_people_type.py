@@ -10,7 +10,7 @@ import pytest
 
 from unhang import cli
 from unhang.core.catalogue.own_tables import table
-from unhang.core.catalogue.rule_files import row_ids
+from unhang.core.catalogue.rule_files import own_rule_ids
 
 
 def asked(capsys, *words):
@@ -38,7 +38,7 @@ def test_it_answers_what_is_typed(capsys, typed, topic):
 
 
 def test_a_name_of_another_monitor_leads_to_rules_that_are_there():
-    known = set(row_ids("rules"))
+    known = own_rule_ids()
     assert [
         one for row in table("other_names").values() for one in row["rules"] if one not in known
     ] == []

@@ -64,11 +64,11 @@ def encode(document: Any) -> str:
     return json.dumps(document, separators=(",", ":"), allow_nan=False)
 
 
-def cut_to_size(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dict[str, Any]:
+def cut_to_size(document: dict[str, Any]) -> dict[str, Any]:
     """Halves the largest list until the document fits, and names each cut list in collector.cut.
     Changes and returns the document."""
     cut = document["collector"].setdefault("cut", [])
-    while len(encode(document)) + ROOM_FOR_CUTS > limit_bytes and len(cut) < MOST_CUTS:
+    while len(encode(document)) + ROOM_FOR_CUTS > LIMIT_BYTES and len(cut) < MOST_CUTS:
         found = _largest_list(document["sections"], "")
         if found is None:
             break
@@ -76,19 +76,19 @@ def cut_to_size(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dic
         del items[len(items) // 2 :]
         if path not in cut:
             cut.append(path)
-    return leave_out_sections(document, limit_bytes)
+    return leave_out_sections(document)
 
 
-def leave_out_sections(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dict[str, Any]:
+def leave_out_sections(document: dict[str, Any]) -> dict[str, Any]:
     """If no shorter list suffices, omits the largest section, which then reports this; a probe that
     is large itself loses its unread rows first."""
     sections = document["sections"]
-    while len(encode(document)) > limit_bytes and sections:
+    while len(encode(document)) > LIMIT_BYTES and sections:
         name = max(sections, key=lambda name: len(encode(sections[name])))
         size = len(encode(sections[name]))
         if set(sections[name]) == {"probe"} and not sections[name]["probe"].get("unread"):
             break
-        error = f"left out: {size} bytes, and a document has at most {limit_bytes}"
+        error = f"left out: {size} bytes, and a document has at most {LIMIT_BYTES}"
         sections[name] = {
             "probe": {"status": "error", "duration_ms": 0.0, "error": error, "unread": []}
         }

@@ -73,7 +73,7 @@ def test_another_process_with_the_number_of_the_first_does_not_keep_the_lock():
     [{"machine": "f" * 32}, {"boot": "another"}, {"pid_namespace": "pid:[1]"}, {"boot": None}],
 )
 def test_a_controller_of_the_same_name_that_is_another_machine_or_container_is_never_over(other):
-    assert is_over(holder(os.getpid(), born=1, **other)) is False
+    assert is_over(holder(os.getpid(), born=1, **other)) is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_controller_of_the_same_name_that_is_another_machine_or_container_is_n
     ],
 )
 def test_what_cannot_be_known_is_not_over(held):
-    assert is_over(held) is False
+    assert not is_over(held)
 
 
 def test_a_path_in_the_folder_of_runs_follows_the_variable_and_else_the_checkout(

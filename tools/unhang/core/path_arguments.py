@@ -50,7 +50,7 @@ def checked_inventory(named: str) -> str:
     return str(path.absolute())
 
 
-def checked_output(named: str, option: str = "--out") -> Path:
+def checked_output(named: str) -> Path:
     """Where a document may be written. Raises UserError for a pipe, a device or a folder, which
     would wait for a reader or be replaced.
 
@@ -60,12 +60,12 @@ def checked_output(named: str, option: str = "--out") -> Path:
     path = Path(named)
     kind = "a folder" if path.is_dir() else irregular(path)
     if kind:
-        raise UserError(f"{option} names {named}, which is {kind}, not a file to write")
+        raise UserError(f"--out names {named}, which is {kind}, not a file to write")
     if not path.parent.is_dir() or not os.access(
         path.parent, os.W_OK | os.X_OK, effective_ids=True
     ):
         found = "may not be written to" if path.parent.is_dir() else "is not a folder"
-        raise UserError(f"{option} cannot write {path.name}: {path.parent} {found}")
+        raise UserError(f"--out cannot write {path.name}: {path.parent} {found}")
     return path
 
 

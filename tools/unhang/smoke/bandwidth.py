@@ -22,7 +22,7 @@ from unhang_node.base.parse.values import as_map, number_of
 SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation
 STANDS_OUT = 6.0  # deviations from the median
 # minimum of the MAD, as a share of the median: with a MAD of zero every rank would be a straggler
-LEAST_SPREAD = 0.08
+LEAST_SPREAD = 0.08  # minimum of the MAD, as a share of the median
 FEWEST_FOR_STRAGGLERS = 4
 POLICY = "the policy's bandwidth"  # name of its rows among those of the table
 OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
@@ -168,19 +168,14 @@ def not_judged(group: Group, operation: str, bound: LinkBound | None) -> tuple[f
     return at_most, f"expected at most {at_most:g} by {bound.why}; {text}"
 
 
-def stragglers(
-    times: Mapping[int, float], least_spread: float = LEAST_SPREAD
-) -> list[tuple[int, float, float]]:
+def stragglers(times: Mapping[int, float]) -> list[tuple[int, float, float]]:
     """(rank, its time, the median) of ranks whose time is an outlier by the group's median and MAD.
-    Fewer than four ranks have no outlier.
-
-    least_spread: minimum of the MAD, as a share of the median.
-    """
+    Fewer than four ranks have no outlier."""
     if len(times) < FEWEST_FOR_STRAGGLERS:
         return []
     median = statistics.median(times.values())
     spread = SCALE_OF_MAD * statistics.median(abs(value - median) for value in times.values())
-    limit = median + STANDS_OUT * max(spread, least_spread * median)
+    limit = median + STANDS_OUT * max(spread, LEAST_SPREAD * median)
     return [(rank, value, median) for rank, value in sorted(times.items()) if value > limit]
 
 

@@ -27,13 +27,13 @@ def carried(program: Sequence[str], payload: bytes, *arguments: str) -> list[str
     return [*program, "-I", "-c", LOADER, packed(payload), *arguments]
 
 
-def node_arguments(plan: NodePlan, watch_stdin: bool) -> tuple[str, ...]:
+def node_arguments(plan: NodePlan) -> tuple[str, ...]:
     """The payload's arguments for one node."""
     return (
         "node",
         "--plan",
         json.dumps(
-            {**plan.document, "remove_self": True, "watch_stdin": watch_stdin},
+            {**plan.document, "remove_self": True, "watch_stdin": True},
             separators=(",", ":"),
         ),
     )

@@ -50,7 +50,7 @@ def run_local(
 ) -> Stream:
     """Runs one node's part here, to its end or its deadline. program: a container's command that
     ends in an interpreter; None for this one."""
-    argv = carried(program or [sys.executable], payload, *node_arguments(plan, watch_stdin=True))
+    argv = carried(program or [sys.executable], payload, *node_arguments(plan))
     try:
         agent = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

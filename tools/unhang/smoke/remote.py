@@ -156,9 +156,7 @@ def _run_node(
     except Unreachable as problem:
         trouble.set()
         return Stream(plan.host, plan.ranks, (), str(problem))
-    line = shell_line(
-        carried(access.program, access.payload, *node_arguments(plan, watch_stdin=True))
-    )
+    line = shell_line(carried(access.program, access.payload, *node_arguments(plan)))
     limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
     with contextlib.closing(connection):
         output, errors, code = _exchange(connection, line, limit_s, note, trouble)

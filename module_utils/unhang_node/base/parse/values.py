@@ -89,9 +89,12 @@ def parse_meminfo(text: str) -> dict[str, int]:
     return values
 
 
-def parse_cpu_list(text: str, most: int = 8192) -> list[int]:
+MOST_CPUS = 8192
+
+
+def parse_cpu_list(text: str) -> list[int]:
     """Sorted CPU numbers of "0-3,8". Raises ValueError if the text is no such list, or names more
-    than `most` CPUs."""
+    than MOST_CPUS."""
     numbers: set[int] = set()
     for piece in text.strip().split(","):
         if not piece.strip():
@@ -99,7 +102,7 @@ def parse_cpu_list(text: str, most: int = 8192) -> list[int]:
         first, dash, last = piece.partition("-")
         low = parse_integer(first)
         high = parse_integer(last) if dash else low
-        if low < 0 or high - low >= most or len(numbers) > most:
+        if low < 0 or high - low >= MOST_CPUS or len(numbers) > MOST_CPUS:
             raise ValueError(f"no CPU list: {text[:40]!r}")
         numbers.update(range(low, high + 1))
     return sorted(numbers)

@@ -168,15 +168,13 @@ def parse_build_id(note: bytes) -> str | None:
     return None
 
 
-def find_modinfo(
-    descriptor: int, sections: Iterable[Section], limit: int = 1 << 20
-) -> dict[str, str]:
+def find_modinfo(descriptor: int, sections: Iterable[Section]) -> dict[str, str]:
     """The name=value pairs of a kernel module's .modinfo, {} when it has none. Of repeated names
     the first counts."""
     pairs: dict[str, str] = {}
     for section in sections:
         if section.name == ".modinfo":
-            for entry in os.pread(descriptor, min(section.size, limit), section.offset).split(
+            for entry in os.pread(descriptor, min(section.size, 1 << 20), section.offset).split(
                 b"\0"
             ):
                 name, sign, value = entry.decode("utf-8", "replace").partition("=")

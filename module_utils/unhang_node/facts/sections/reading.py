@@ -42,10 +42,10 @@ def text_if_there(root: Root, path: str, limit: int = 65536) -> str:
         return ""
 
 
-def integer_if_there(root: Root, path: str, base: int = 10) -> int | None:
+def integer_if_there(root: Root, path: str) -> int | None:
     """As read_integer, or None where the file is missing or holds no number."""
     try:
-        return read_integer(root, path, base)
+        return read_integer(root, path)
     except (OSError, ValueError):
         return None
 

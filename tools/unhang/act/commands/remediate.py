@@ -39,8 +39,7 @@ from unhang.act.rollout.targets import limits_of, waves_of
 from unhang.act.rollout.undone import undone_of
 from unhang.audit.commands.filters import OPTIONS, add_filters, typed
 from unhang.core import project
-from unhang.core.ansible import ansible_env, packed_pynvml
-from unhang.core.ansible.controllers import is_known_to_be_over
+from unhang.core.ansible import ansible_env, controllers, packed_pynvml
 from unhang.core.ansible.play_process import Played, stopped_once
 from unhang.core.ansible.playbook_command import (
     inventories_of,
@@ -284,7 +283,7 @@ def settle_controller(folder: Path, options: RemediateOptions) -> None:
     newest = standing.begun
     if newest is None or standing.ended:
         return
-    over = is_known_to_be_over(newest.evidence)
+    over = controllers.is_over(newest.evidence)
     if over:
         ended = Entry(run_folder.utc_now(), "", ROLLOUT, DONE, standing.epoch)
         append(folder, standing.epoch, ended)
@@ -467,7 +466,7 @@ def _status(folder: Path, plan: Plan, options: RemediateOptions) -> dict[str, An
         plan,
         read_journal(folder),
         undo,
-        is_known_to_be_over,
+        controllers.is_over,
         lost,
         is_own=is_own(folder),
         undone=undone_of(folder, plan.run.id),

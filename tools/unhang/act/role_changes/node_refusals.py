@@ -8,7 +8,6 @@ from typing import Any, TypedDict
 
 Fact = Callable[[str], Any]
 """A fact by its path, None if it was not read."""
-FAMILIES = ("debian",)
 _OWNERS = {
     "runfile": (
         "NVIDIA's .run installer",
@@ -95,10 +94,10 @@ def kernel_refusals(fact: Fact, loader: Mapping[str, Any]) -> list[str]:
             f"this is a stateless image ({why}), not an installed system: put the kernel into that"
             " image, for nothing here outlives a boot"
         ]
-    if fact("node.os.family") not in FAMILIES:
+    if fact("node.os.family") != "debian":
         found = fact("node.os.family")
         return [
-            f"the system's family is {found}, not {' or '.join(FAMILIES)}: install the kernel by"
+            f"the system's family is {found}, not debian: install the kernel by"
             " hand; the module boot_trial can try it"
         ]
     if fact("kernel.out_of_tree") is None:

@@ -16,7 +16,7 @@ from unhang.audit.judge.drafts import Draft, draft_rule
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
 from unhang.audit.rules.values import printable
-from unhang.core.catalogue.rule_files import row_ids
+from unhang.core.catalogue.rule_files import own_rule_ids
 from unhang.core.commands.common_options import (
     add_examples,
     add_rules,
@@ -106,7 +106,7 @@ def _tables_and_ids(
     if folders or any("tables" in (expression or "") for expression in expressions):
         catalogue = load_catalogue(folders)
         return catalogue.tables, {rule.id for rule in catalogue.rules}
-    return {}, set(row_ids("rules"))
+    return {}, own_rule_ids()
 
 
 def _drafted(row: dict[str, Any], tables: Any) -> tuple[list[str], bool] | str:

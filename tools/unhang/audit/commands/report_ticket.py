@@ -19,7 +19,7 @@ from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
-from unhang.core.run.actions import option
+from unhang.core.run.actions import host_option
 from unhang.core.run.run_input import node_paths
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
@@ -85,7 +85,7 @@ def _resets(sections: Mapping[str, Any]) -> Iterator[str]:
 def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) -> str:
     nothing = f"no fault of {visible(host, 200)} is known that its vendor repairs"
     typed = f"{program_as_typed()} report {run_folder.as_typed(folder)}"
-    typed += f" {option('--host', visible(host, 200))}"
+    typed += f" {host_option(visible(host, 200))}"
     if host in findings["node_verdicts"]["unread"]:
         return f"{nothing}: the node was not read; why, and what to do: {typed}"
     return f"{nothing}; what was found on it: {typed} -v"

@@ -4,6 +4,7 @@ document out, for every renderer."""
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,7 @@ def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
         "host_count": hosts,
         "nodes": findings["nodes"] if by.hosts is None else {"ok": hosts - len(unread)},
         "totals": _totals(kept),
-        "totals_by_severity": _counted(kept, "severity", SEVERITIES),
+        "totals_by_severity": _by_severity(kept),
         "totals_by_rule": {rule: _totals(among) for rule, among in _by_rule(kept).items()},
         "node_verdicts": verdicts,
         "without_gpus": {
@@ -122,14 +123,9 @@ def _totals(kept: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def _counted(
-    findings: Sequence[Mapping[str, Any]], field: str, values: Sequence[str]
-) -> dict[str, int]:
-    counts = {
-        value: sum(one[field] == value and one["verdict"] == "fail" for one in findings)
-        for value in values
-    }
-    return {value: count for value, count in counts.items() if count}
+def _by_severity(kept: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    counts = Counter(one["severity"] for one in kept if one["verdict"] == "fail")
+    return {severity: counts[severity] for severity in SEVERITIES if counts[severity]}
 
 
 def _cause(

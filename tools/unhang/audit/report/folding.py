@@ -65,6 +65,11 @@ class Unread:
         return listed(self.paths, MOST_PATHS)
 
 
+def of_verdict(verdict: str, findings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The findings of a document that have this verdict."""
+    return [one for one in findings.get("findings") or () if one["verdict"] == verdict]
+
+
 def fold_items(labels: Iterable[str]) -> str:
     """`GPU 0-7`, `mlx5_0, mlx5_1`, `GPU 0 link 3, GPU 1 link 3`; many labels end in the number of
     further ones."""

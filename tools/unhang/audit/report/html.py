@@ -38,7 +38,7 @@ from unhang.audit.report.fleet import (
     standings,
     stated,
 )
-from unhang.audit.report.folding import Fold, Unread, fold_findings, fold_unread
+from unhang.audit.report.folding import Fold, Unread, fold_findings, fold_unread, of_verdict
 from unhang.audit.report.manual_work import with_manual_work
 from unhang.audit.report.run import NodeSummary, never_asked, read_nodes
 from unhang.audit.report.smoke_results import read_smoke_tests
@@ -128,9 +128,7 @@ def render_page(
     """The page as text. `findings` and `run` are the objects of findings.json and run.json, `nodes`
     one summary per node file."""
     failures = list(findings.get("findings") or [])
-    by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
-    for finding in failures:
-        by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
+    unread = of_verdict("unknown", findings)
     cards = cards_of(failures, findings.get("causes") or [])
     folds = [fold for card in cards for _, fold in card.folds]
     verdicts = {
@@ -138,7 +136,7 @@ def render_page(
         for verdict, hosts in (findings.get("node_verdicts") or {}).items()
         for host in hosts
     }
-    unknown = Counter(host for finding in by_verdict["unknown"] for host in hosts_of(finding))
+    unknown = Counter(host for finding in unread for host in hosts_of(finding))
     standing_of = standings(
         nodes,
         folds,
@@ -178,8 +176,8 @@ def render_page(
         summary=_summary(views, [one for one in drifts if one.drifts], fleet["panels"], run_name)
         | {"program": visible(program, 300)},
         folds=folds,
-        unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])],
-        waived=fold_findings(by_verdict["waived"]),
+        unread=[_unread_view(gap) for gap in fold_unread(unread)],
+        waived=fold_findings(of_verdict("waived", findings)),
         plan=plan,
         rollout=rollout,
         smoke=smoke,

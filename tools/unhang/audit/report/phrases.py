@@ -72,16 +72,13 @@ def tally(findings: Mapping[str, Any]) -> Tally:
     """Counts of a run: `findings` is the object of findings.json. Causes and nodes are counted, as
     on the first screen, not findings."""
     counts = findings.get("nodes") or {}
-    ordered = [status for status in STATUS_WORDS if status in counts] + sorted(
-        status for status in counts if status not in STATUS_WORDS
-    )
     causes = findings.get("causes") or []
     by_severity = Counter(str(cause["severity"]) for cause in causes)
     by_verdict = findings.get("node_verdicts") or {}
     totals = findings.get("totals") or {}
     return Tally(
         nodes=int(findings.get("host_count") or 0),
-        by_status={status: int(counts[status]) for status in ordered if counts[status]},
+        by_status={status: int(counts[status]) for status in STATUS_WORDS if counts.get(status)},
         by_severity={
             severity: by_severity[severity]
             for severity in SEVERITIES
@@ -206,8 +203,7 @@ def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
 def node_counts(totals: Tally) -> str:
     """`14 read, 1 unreachable`."""
     return ", ".join(
-        f"{count:,} {STATUS_WORDS.get(status, visible(status, 40))}"
-        for status, count in totals.by_status.items()
+        f"{count:,} {STATUS_WORDS[status]}" for status, count in totals.by_status.items()
     )
 
 
@@ -252,41 +248,31 @@ def settings(policy: Mapping[str, Any], under: str = "") -> list[str]:
 
 def action(finding: Mapping[str, Any]) -> str:
     """The next action, in one line."""
-    remedy = finding.get("remedy")
-    if isinstance(remedy, str) and remedy:
-        return visible(remedy)
-    if isinstance(remedy, Mapping):
-        wanted = settings(remedy.get("policy") or {})
-        role = (
-            f"apply role {visible(remedy['role'], 80)}"
-            + (f" with {', '.join(wanted)}" if wanted else "")
-            if remedy.get("role")
-            else ""
-        )
-        person = visible(remedy["person"]) if remedy.get("person") else ""
-        if role or person:
-            return "; ".join(part for part in (role, person) if part)
-    return "no remedy is known; look at the evidence"
+    remedy = finding.get("remedy") or {}
+    person = visible(remedy["person"]) if remedy.get("person") else ""
+    return _steps("apply role", remedy, person)
 
 
 def cause_action(cause: Mapping[str, Any]) -> str:
     """The action for a cause, in one line; if nodes need different actions, the one of most
     nodes."""
     remedy = cause["remedy"]
-    wanted = settings(remedy["policy"])
-    role = f"role {visible(remedy['role'], 80)}" if remedy["role"] else ""
-    if role and wanted:
-        role += f" with {', '.join(wanted)}"
     persons = remedy["person"]
     person = (
         visible(persons[0]) + (f" (and {len(persons) - 1} more alike)" if len(persons) > 1 else "")
         if persons
         else ""
     )
-    return (
-        "; ".join(part for part in (role, person) if part)
-        or "no remedy is known; look at the evidence"
-    )
+    return _steps("role", remedy, person)
+
+
+def _steps(applied: str, remedy: Mapping[str, Any], person: str) -> str:
+    """The role with its settings, then what a person does."""
+    wanted = settings(remedy.get("policy") or {})
+    role = f"{applied} {visible(remedy['role'], 80)}" if remedy.get("role") else ""
+    if role and wanted:
+        role += f" with {', '.join(wanted)}"
+    return "; ".join(filter(None, (role, person))) or "no remedy is known; look at the evidence"
 
 
 def conflict(given: Mapping[str, Any]) -> str:
@@ -334,10 +320,7 @@ def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
 def workaround(finding: Mapping[str, Any]) -> str:
     """A workaround until it is fixed, and its cost; empty without one."""
     given = finding.get("workaround")
-    if not isinstance(given, Mapping) or not given.get("what"):
-        return visible(given) if isinstance(given, str) else ""
-    cost = visible(given.get("cost") or "", 300)
-    return visible(given["what"], 300) + (f" (costs: {cost})" if cost else "")
+    return f"{visible(given['what'], 300)} (costs: {visible(given['cost'], 300)})" if given else ""
 
 
 def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]]:
@@ -371,12 +354,7 @@ def fact_name(path: str) -> str:
 
 def situations(finding: Mapping[str, Any]) -> list[str]:
     """`can look like: every rank on GPU 0`; [] if the finding belongs to no named situation."""
-    given = finding.get("situations")
-    marks = (
-        sorted({number for number in given if isinstance(number, int) and number in SITUATIONS})
-        if isinstance(given, list)
-        else []
-    )
+    marks = sorted(set(finding.get("situations") or ()) & SITUATIONS.keys())
     more = f"; and {counted(len(marks) - 2, 'other hang')}" if len(marks) > 2 else ""
     return (
         [f"can look like: {'; '.join(SITUATIONS[number] for number in marks[:2])}{more}"]
@@ -393,9 +371,7 @@ def confidence(finding: Mapping[str, Any]) -> str:
 
 def waiver(finding: Mapping[str, Any]) -> str:
     """`known slow riser, by ops until 2027-01-31`."""
-    given = finding.get("waiver") or finding.get("waived")
-    if not isinstance(given, Mapping):
-        return "no reason given"
+    given = finding.get("waiver") or {}
     by = f", by {visible(given['by'], 80)}" if given.get("by") else ""
     until = f" until {visible(given['until'], 40)}" if given.get("until") else ""
     return f"{visible(given.get('reason') or 'no reason given', 300)}{by}{until}"

@@ -24,7 +24,7 @@ from unhang.audit.report.screen_blocks import (
 )
 from unhang.core.command_lines import pasted
 from unhang.core.nodeset import fold_hosts, shortened
-from unhang.core.run.actions import Setting, option
+from unhang.core.run.actions import Setting, host_option
 from unhang.core.run.findings import NOT_A_GPU_NODE, hosts_of
 from unhang.core.table import Line as Parts
 from unhang.core.table import printed
@@ -164,7 +164,7 @@ def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) ->
     if vendor is not None:
         lines += _pasted(
             "vendor's ticket",
-            f"{about.format('report')} {option('--host', visible(vendor, 300))} -o ticket",
+            f"{about.format('report')} {host_option(visible(vendor, 300))} -o ticket",
             "",
             width,
         )

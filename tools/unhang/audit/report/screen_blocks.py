@@ -12,7 +12,6 @@ from unhang.audit.report import phrases
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.command_lines import command_lines
-from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.quotes import leading_words
 from unhang.core.run.actions import Setting, command
 from unhang.core.run.findings import DISPUTED, NOT_A_GPU_NODE
@@ -129,12 +128,9 @@ def _label(cause: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _where(cause: Mapping[str, Any]) -> str:
-    hosts = cause["nodes"]
-    if not hosts:
+    if not cause["nodes"]:
         return phrases.without_nodes(cause["rule"])
-    return shortened(fold_hosts(hosts), LONGEST_NODES) + (
-        f" ({len(hosts):,} nodes)" if len(hosts) > 1 else ""
-    )
+    return phrases.hosts(cause["nodes"], LONGEST_NODES)
 
 
 def _title(cause: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from unhang.audit.report import phrases
-from unhang.audit.report.folding import Fold, Unread, fold_findings, fold_unread
+from unhang.audit.report.folding import Fold, Unread, fold_findings, fold_unread, of_verdict
 from unhang.audit.report.pasting import commands_by_rule, commands_of
 from unhang.audit.report.screen_blocks import LABEL
 from unhang.core.catalogue.owners import DEFAULT_OWNER
@@ -54,10 +54,8 @@ def render_table(
     program   unhang as the user would type it, likewise
     setting_of  cause -> what its command needs to know
     """
-    by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
-    for finding in findings.get("findings") or []:
-        by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
-    failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
+    failed = fold_findings(of_verdict("fail", findings))
+    waived = fold_findings(of_verdict("waived", findings))
     parts = [*_folded(phrases.judged_by(findings), width, "dim"), ()]
     by_rule = commands_by_rule(findings)
     longest = 10**9 if full else 3 * width
@@ -68,7 +66,7 @@ def render_table(
             *_waivable(fold, run, by_rule, setting_of, width),
             (),
         ]
-    parts += _unknown(fold_unread(by_verdict["unknown"]), width, longest)
+    parts += _unknown(fold_unread(of_verdict("unknown", findings)), width, longest)
     parts += _waived(waived, width, longest) + _in_short(failed, width)
     for line in phrases.left_out(findings):
         parts += _folded(line, width, "bold red")

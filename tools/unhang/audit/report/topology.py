@@ -77,7 +77,10 @@ class Topology:
     fabric: str
 
 
-def troubles(topology: Topology, most: int = 12) -> list[str]:
+MOST_TROUBLES = 12
+
+
+def troubles(topology: Topology) -> list[str]:
     """The marks of the drawing as text: its text alternative."""
     lines = []
     for gpu in topology.gpus:
@@ -97,7 +100,11 @@ def troubles(topology: Topology, most: int = 12) -> list[str]:
         for port in topology.ports
         if port.down
     ]
-    return lines if len(lines) <= most else [*lines[:most], f"and {len(lines) - most} more"]
+    return (
+        lines
+        if len(lines) <= MOST_TROUBLES
+        else [*lines[:MOST_TROUBLES], f"and {len(lines) - MOST_TROUBLES} more"]
+    )
 
 
 def topology_of(sections: Mapping[str, Any]) -> Topology | None:

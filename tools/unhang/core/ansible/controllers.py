@@ -8,33 +8,23 @@ from pathlib import Path
 MACHINE_ID, BOOT_ID = "/etc/machine-id", "/proc/sys/kernel/random/boot_id"
 
 
-def is_over(holder: Mapping[str, object] | None) -> bool:
+def is_over(holder: Mapping[str, object] | None) -> bool | None:
     """True if a lock's process belonged to this machine, boot and PID namespace and has ended;
-    False if it lives or that is unknown."""
+    False if it lives or that is unknown; None if it cannot be seen from here."""
     known = (holder or {}).get("controller")
-    here_now = machine()
-    if not isinstance(known, Mapping) or not (here_now["boot"] and here_now["pid_namespace"]):
-        return False
-    if any(known.get(name) != value for name, value in here_now.items()):
-        return False
-    if (
-        not isinstance(known.get("pid"), int)
-        or not isinstance(known.get("born"), int)
-        or not Path("/proc/self/stat").exists()
-    ):
-        return False
-    return born(known["pid"]) != known["born"]
-
-
-def is_known_to_be_over(holder: Mapping[str, object]) -> bool | None:
-    """As is_over, and None for a process that cannot be seen from here."""
-    known = holder.get("controller")
     here = machine()
     if not isinstance(known, Mapping) or any(
         known.get(name) != value for name, value in here.items()
     ):
         return None
-    return is_over(holder)
+    if (
+        not (here["boot"] and here["pid_namespace"])
+        or not isinstance(known.get("pid"), int)
+        or not isinstance(known.get("born"), int)
+        or not Path("/proc/self/stat").exists()
+    ):
+        return False
+    return born(known["pid"]) != known["born"]
 
 
 def machine() -> dict[str, str | None]:

@@ -109,7 +109,7 @@ def take_unread(run: Path) -> list[str]:
     so that they can be asked again."""
     unread = [host for host, message in _messages(run) if message in (NOT_ASKED, NOT_ANSWERED)]
     for host in unread:
-        (run / "nodes" / (file_stem(host) + ".json")).unlink(missing_ok=True)
+        _file_of(run, host).unlink(missing_ok=True)
     return unread
 
 
@@ -123,14 +123,18 @@ def _messages(run: Path) -> Iterator[tuple[str, str]]:
 
 
 def has_node(run: Path, host: str) -> bool:
-    return (run / "nodes" / (file_stem(host) + ".json")).exists()
+    return _file_of(run, host).exists()
+
+
+def _file_of(run: Path, host: str) -> Path:
+    return run / "nodes" / (file_stem(host) + ".json")
 
 
 def facts_of(run: Path, host: str, wanted: Set[str]) -> dict[str, Any] | None:
     """What this run has read of a node, these sections of it. None if the node was not read, or
     without one of them."""
     try:
-        document = read_node(run / "nodes" / (file_stem(host) + ".json"))
+        document = read_node(_file_of(run, host))
     except UserError:
         return None
     if document.get("status") != "ok":

@@ -31,18 +31,11 @@ def own_folders() -> list[Path]:
     return [folder for kind in OWN_FOLDERS for folder in folders_of(kind)]
 
 
-def row_ids(*kinds: str) -> list[str]:
-    """Ids of the rows of these kinds, found without parsing them: reading and compiling all of it
-    takes seconds."""
-    paths = (
-        path
-        for kind in kinds
-        for folder in folders_of(kind)
-        for path in sorted(folder.rglob("*.yml"))
-    )
-    return sorted(
-        {found for path in paths for found in ROW.findall(path.read_text(encoding="utf-8"))}
-    )
+def own_rule_ids() -> set[str]:
+    """Ids of the catalogue's own rules, found without parsing them: reading and compiling all of
+    it takes seconds."""
+    paths = (path for folder in folders_of("rules") for path in folder.rglob("*.yml"))
+    return {found for path in paths for found in ROW.findall(path.read_text(encoding="utf-8"))}
 
 
 def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[CatalogueFile]:

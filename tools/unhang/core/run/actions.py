@@ -64,7 +64,7 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
         )
     if hosts and cause["unread"] and setting.reachable:
         through = f" -- {shlex.join(setting.options)}" if setting.options else ""
-        return f"{setting.program} audit{inventory} {_option('--host', hosts, setting)}{through}"
+        return f"{setting.program} audit{inventory} {_host_option(hosts, setting)}{through}"
     if hosts and is_repaired:
         return _role(cause, hosts, setting)
     if hosts and leaves_service(cause):
@@ -93,7 +93,7 @@ def remediate_options(options: Sequence[str]) -> str:
 def _role(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> str:
     finding = (
         f"{shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])}"
-        f" {_option('--host', hosts, setting)}"
+        f" {_host_option(hosts, setting)}"
     )
     if not setting.reachable:
         return f"{setting.program} plan {finding}"
@@ -125,14 +125,14 @@ def _written(cause: Mapping[str, Any]) -> str:
     )
 
 
-def option(name: str, host: str) -> str:
+def host_option(host: str) -> str:
     """The option for one host, written so that a name that begins with a dash is not read as an
     option."""
-    return _with_value(name, shlex.quote(host))
+    return _with_value("--host", shlex.quote(host))
 
 
-def _option(name: str, hosts: Sequence[str], setting: Setting) -> str:
-    return _with_value(name, _hosts(hosts, setting))
+def _host_option(hosts: Sequence[str], setting: Setting) -> str:
+    return _with_value("--host", _hosts(hosts, setting))
 
 
 def _with_value(name: str, value: str) -> str:

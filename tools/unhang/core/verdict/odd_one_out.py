@@ -32,12 +32,11 @@ class Odd:
 def odd_ones_out(
     rows: Mapping[str, Row],
     tolerances: Mapping[str, float] | None = None,
-    at_least: int = AT_LEAST,
 ) -> list[Odd]:
     """The rows that differ from all others, in the order of `rows`; [] without a clear majority.
 
     tolerances: column -> how far a number may be from the median of all; other columns must be
-    equal. at_least: how many rows must agree. A value of None is unknown and neither agrees nor
+    equal. A value of None is unknown and neither agrees nor
     differs.
     """
     columns = dict.fromkeys(name for row in rows.values() for name in row)
@@ -45,11 +44,11 @@ def odd_ones_out(
     compared = 0
     for name in columns:
         values = {key: row[name] for key, row in rows.items() if row.get(name) is not None}
-        if len(values) < at_least:
+        if len(values) < AT_LEAST:
             continue
         compared += 1
         tolerance = (tolerances or {}).get(name)
-        agreed = _agreed(values, tolerance, at_least)
+        agreed = _agreed(values, tolerance)
         if agreed is not None:
             usual[name] = (agreed, tolerance)
     if len(usual) * 2 <= compared:
@@ -66,7 +65,7 @@ def odd_ones_out(
     return found
 
 
-def _agreed(values: Mapping[str, Any], tolerance: float | None, at_least: int) -> Any | None:
+def _agreed(values: Mapping[str, Any], tolerance: float | None) -> Any | None:
     """The value of the majority of a column, None if it is not clear."""
     if tolerance is None:
         value, count = Counter(values.values()).most_common(1)[0]
@@ -74,7 +73,7 @@ def _agreed(values: Mapping[str, Any], tolerance: float | None, at_least: int) -
         value = median(values.values())
         count = sum(_agree(one, value, tolerance) for one in values.values())
     others = len(values) - count
-    return value if count >= at_least and count >= TIMES_AS_MANY * others else None
+    return value if count >= AT_LEAST and count >= TIMES_AS_MANY * others else None
 
 
 def _agree(one: Any, other: Any, tolerance: float | None) -> bool:

@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
     """0 not hung, 1 hung or a rank is slow, 3 the evidence does not tell; nothing to look at raises
     UserError, which gives 2."""
     options, look_options = InspectOptions.of(arguments), chosen_look_options(arguments)
-    out = checked_output(arguments.out, "--out") if arguments.out else None
+    out = checked_output(arguments.out) if arguments.out else None
     documents = _documents(options, look_options, node_documents)
     if not any(as_maps(document.get("ranks")) for document in documents):
         by_pid = not (

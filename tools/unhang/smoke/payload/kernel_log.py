@@ -18,7 +18,7 @@ def open_kernel_log() -> int | None:
         return None
 
 
-def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | None:
+def new_kernel_lines(descriptor: int | None) -> list[str] | None:
     """The new lines, limited in number; None where the log may not be read.
 
     A record is `priority,number,time,flags;text`, followed by lines that begin with a blank and
@@ -30,7 +30,7 @@ def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | Non
     piece = b" "
     # EAGAIN: no more lines; EPIPE: the log's buffer was overwritten
     with contextlib.suppress(OSError):
-        while len(lines) < most and piece:
+        while len(lines) < 200 and piece:
             piece = os.read(descriptor, 8192)
             records = [
                 line
@@ -38,4 +38,4 @@ def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | Non
                 if line and not line.startswith(" ")
             ]
             lines += [record.partition(";")[2][:500] for record in records]
-    return lines[:most]
+    return lines[:200]

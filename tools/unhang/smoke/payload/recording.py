@@ -52,11 +52,11 @@ def read_tail(path: str, limit: int = 16000) -> str:
         return ""
 
 
-def read_encoded(path: str, limit: int = 131072) -> str | None:
+def read_encoded(path: str) -> str | None:
     """A binary file as base64, or None. A file that is too large is left out, because half a pickle
     cannot be read."""
     try:
-        if os.path.getsize(path) > limit:
+        if os.path.getsize(path) > 131072:
             return None
         with open(path, "rb") as source:
             return base64.b64encode(source.read()).decode("ascii")

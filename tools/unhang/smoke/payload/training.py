@@ -53,14 +53,14 @@ def small_model(torch: Any, checkpointed: bool) -> Any:
     return torch.nn.Sequential(*[Block() for _ in range(4)])
 
 
-def train(run: Run, model: Any, steps: int = 10) -> list[float]:
-    """Real steps: forward, backward, optimizer. Returns losses; each must be a number."""
+def train(run: Run, model: Any) -> list[float]:
+    """Ten real steps: forward, backward, optimizer. Returns losses; each must be a number."""
     torch = run.torch
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     torch.manual_seed(run.seed + run.rank)
     batch = torch.randn(32, 256, device=run.device)
     losses = []
-    for number in range(steps):
+    for number in range(10):
 
         def train_step() -> Any:
             loss = (model(batch) - batch.flip(-1)).square().mean()
@@ -69,7 +69,7 @@ def train(run: Run, model: Any, steps: int = 10) -> list[float]:
             optimizer.zero_grad()
             losses.append(float(loss.detach()))
 
-        run.collective("training step %d of %d" % (number + 1, steps), train_step)
+        run.collective("training step %d of 10" % (number + 1), train_step)
     if not all(math.isfinite(loss) for loss in losses):
         raise Failed("the losses are not finite: %s" % losses)
     return losses

@@ -63,8 +63,3 @@ def test_unknown_value_neither_agrees_nor_differs():
 def test_row_may_lack_a_column():
     found = odd_ones_out({"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1}, "d": {"x": 2}, "e": {}})
     assert [one.row for one in found] == ["d"]
-
-
-def test_fewer_rows_agree_where_that_is_enough():
-    pair = rows(state=["up", "up", "up", "down"])
-    assert odd_ones_out(pair, at_least=4) == [] and len(odd_ones_out(pair, at_least=2)) == 1
