@@ -15,7 +15,7 @@ PLACES = ("pipe", "large", "/dev/zero")
 COMMANDS = (
     "judge FILE", "judge run --policy FILE", "judge run --rules rules-FILE", "report FILE",
     "report run --host @FILE",
-    "report run --host gpu007 -o ticket --out t --key FILE", "plan FILE", "remediate FILE",
+    "plan FILE", "remediate FILE",
     "audit --limit @FILE", "audit --webhook @FILE",
     "policy --from run --smoke FILE", "preprovision --verify FILE --key FILE", "history diff FILE run",
     "inspect --evidence FILE",

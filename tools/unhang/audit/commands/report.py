@@ -9,7 +9,7 @@ from unhang.audit.commands.fail_on import add_fail_on, exit_code
 from unhang.audit.commands.filters import add_filters, filtered
 from unhang.audit.commands.report_ticket import TicketOptions, write_ticket
 from unhang.audit.commands.run_output import ShownRun, add_format, page_of, run_of_file, show
-from unhang.audit.report.phrases import left_out
+from unhang.audit.report.phrases import rules_left_out
 from unhang.core.commands.common_options import (
     add_examples,
     add_repeatable,
@@ -72,4 +72,4 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
         return page_of(folder, shown, arguments.run, given, beside, arguments.smoke)
 
     show(folder, shown, options, arguments.run, page, arguments.out)
-    return 2 if left_out(shown) else exit_code(shown, options.fail_on)
+    return 2 if rules_left_out(shown) else exit_code(shown, options.fail_on)

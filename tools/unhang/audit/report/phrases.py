@@ -173,15 +173,21 @@ def without_gpus(findings: Mapping[str, Any], longest: int) -> str:
     return f"{on}: no NVIDIA GPU and no driver: {applied_checks(without, findings)}"
 
 
-def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
+def rules_left_out(findings: Mapping[str, Any]) -> list[str]:
     """Why the result is incomplete: faults of rules that were refused for them (a rule may have
-    several), rules that were stopped, and nodes whose collector is older than the rules."""
+    several), and rules that were stopped."""
     catalogue = findings.get("catalogue") or {}
     lines = [f"rule not used: {visible(text, 300)}" for text in catalogue.get("refused") or []]
-    lines += [
+    return lines + [
         f"rule {visible(rule, 120)} was stopped: it used up its time or memory"
         for rule in catalogue.get("stopped") or []
     ]
+
+
+def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
+    """Rules that were not used, and nodes that were read at another time or by an older collector
+    than the others."""
+    lines = rules_left_out(findings)
     if older := findings.get("older"):
         lines.append(
             f"{hosts(older, 60)} read a day and more before the last node: what differs there may"

@@ -16,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from unhang import __version__
-from unhang.audit.report.phrases import left_out
+from unhang.audit.report.phrases import rules_left_out
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.run.documents import STATUSES
 from unhang.core.run.findings import NODE_VERDICTS, hosts_of
@@ -155,7 +155,7 @@ def _of_the_run(findings: Mapping[str, Any]) -> Iterator[Family]:
             (),
             [((), max(0.0, ended - began))],
         )
-    whole = ended is not None and not left_out(findings)
+    whole = ended is not None and not rules_left_out(findings)
     yield (
         "run_complete",
         "1 when every node was asked and every rule could be used, else 0.",
