@@ -11,8 +11,9 @@ import pytest
 from diagnosis_scores import learnt_from, logs_of
 from job_diagnosis import read_all
 
+from unhang.commands.for_jobs import REFERENCE
 from unhang.core.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import document
+from unhang.jobs.diagnose.diagnosing import document, with_printed
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_signatures
@@ -76,10 +77,10 @@ def is_better_with(rule, files, right, sieve=None, ids=frozenset()):
     """sieve, ids: of what is searched and which rules count, where a log is answered as if it had
     not been seen."""
     inputs, scans, flights = read_all(files, sieve=sieve)
-    facts = gather_facts(scans, flights)
+    facts, printed = with_printed(gather_facts(scans, flights), REFERENCE)
     own = {one.id for one in rule(facts)}
     with_it, without_it = (
-        document(inputs, facts, without=left_out) for left_out in (ids, ids | own)
+        document(inputs, facts, printed, without=left_out) for left_out in (ids, ids | own)
     )
     return goodness(with_it, right) > goodness(without_it, right)
 

@@ -357,7 +357,7 @@ def _read(text: str, name: str, shape: Shape) -> Any:
 
 
 def _of_query(lines: Sequence[str]) -> Iterator[Row]:
-    """The rows below a line with names of columns."""
+    """The rows below a line with names of columns, up to a line that is none."""
     names: list[str] = []
     for at, line in enumerate(lines):
         asked = _QUERY.search(line)
@@ -367,6 +367,8 @@ def _of_query(lines: Sequence[str]) -> Iterator[Row]:
             names = heads
         elif names and len(cells) == len(names):
             yield Row(OF_GPUS, {name: (cell, at) for name, cell in zip(names, cells, strict=True)})
+        elif line.strip():
+            names = []
 
 
 def _of_tree(lines: Sequence[str]) -> Iterator[Row]:
