@@ -9,7 +9,6 @@ import pytest
 
 from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.matching.signatures import load_causes
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_vocabulary"
 ROWS = [(path.stem, row) for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[0]]
@@ -27,7 +26,3 @@ def test_line_speaks_for_its_cause_or_for_none(tmp_path, family, row):
     else:
         assert causes[0]["cause"] == row["cause"]
         assert (causes[0]["severity"] == "info") == bool(row.get("info"))
-
-
-def test_vocabulary_names_causes_that_exist():
-    assert {row["cause"] for _, row in ROWS} - {None} <= set(load_causes())

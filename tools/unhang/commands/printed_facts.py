@@ -367,7 +367,7 @@ def _of_query(lines: Sequence[str]) -> Iterator[Row]:
             names = heads
         elif names and len(cells) == len(names):
             yield Row(OF_GPUS, {name: (cell, at) for name, cell in zip(names, cells, strict=True)})
-        elif line.strip():
+        elif line:
             names = []
 
 

@@ -177,14 +177,16 @@ def rules_left_out(findings: Mapping[str, Any]) -> list[str]:
     """Why the result is incomplete: faults of rules that were refused for them (a rule may have
     several), and rules that were stopped."""
     catalogue = findings.get("catalogue") or {}
-    lines = [f"rule not used: {visible(text, 300)}" for text in catalogue.get("refused") or []]
-    return lines + [
-        f"rule {visible(rule, 120)} was stopped: it used up its time or memory"
-        for rule in catalogue.get("stopped") or []
+    return [
+        *(f"rule not used: {visible(text, 300)}" for text in catalogue.get("refused") or []),
+        *(
+            f"rule {visible(rule, 120)} was stopped: it used up its time or memory"
+            for rule in catalogue.get("stopped") or []
+        ),
     ]
 
 
-def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
+def left_out(findings: Mapping[str, Any]) -> list[str]:
     """Rules that were not used, and nodes that were read at another time or by an older collector
     than the others."""
     lines = rules_left_out(findings)
@@ -194,16 +196,12 @@ def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
             " have changed since"
         )
     if unwritten := findings.get("unwritten"):
-        on = {host: None for nodes in unwritten.values() for host in nodes}
         lines.append(
-            f"an older collector read {hosts(list(on), 60)}, without {listed(list(unwritten), 3)};"
-            " no rule over these was judged there: read again with this release"
+            f"an older collector read {hosts(sorted(set().union(*unwritten.values())), 60)}, without"
+            f" {listed(list(unwritten), 3)}; no rule over these was judged there: read again with"
+            " this release"
         )
-    return (
-        lines
-        if len(lines) <= most
-        else [*lines[:most], f"and {counted(len(lines) - most, 'more reason')}"]
-    )
+    return [*lines[:5], f"and {len(lines) - 5} more reasons"] if len(lines) > 5 else lines
 
 
 def node_counts(totals: Tally) -> str:
@@ -291,21 +289,19 @@ def conflict(given: Mapping[str, Any]) -> str:
     return f"{sides}; {visible(given['decides'], 300)}"
 
 
-def devices(cause: Mapping[str, Any], most: int = 2) -> str:
+def devices(cause: Mapping[str, Any]) -> str:
     """The devices for a ticket: `gpu007 GPU 5 serial 1650522003820 PCI 0000:00:0b.0 GPU-…`; empty
     if the findings name no device."""
     values = []
-    for row in cause["devices"][:most]:
+    for row in cause["devices"][:2]:
         parts = [
             f"GPU {row['gpu']}" if row["gpu"] is not None else "",
             f"serial {visible(row['serial'], 40)}" if row.get("serial") else "",
-        ]
-        parts += [
             f"PCI {visible(row['pci_address'], 40)}" if row["pci_address"] else "",
             visible(row["uuid"], 60) if row["uuid"] else "",
         ]
-        values.append(f"{visible(row['host'], 80)} {' '.join(part for part in parts if part)}")
-    more = len(cause["devices"]) - most
+        values.append(f"{visible(row['host'], 80)} {' '.join(filter(None, parts))}")
+    more = len(cause["devices"]) - 2
     return "; ".join(values) + (f"; and {more} more" if more > 0 else "")
 
 

@@ -32,7 +32,9 @@ def test_misspelt_rule_is_refused_and_not_a_clean_result(script, capsys):
 
 
 def test_list_of_rules_is_that_of_the_code_and_of_the_page():
-    page = (HOME / "docs/lint.md").read_text().split("| rule | severity | finds |")[1].split("\n\n")[0]
+    page = (
+        (HOME / "docs/lint.md").read_text().split("| rule | severity | finds |")[1].split("\n\n")[0]
+    )
     listed = {
         name
         for row in re.findall(r"^\| ([a-z][a-z, -]+) \|", page, re.MULTILINE)
