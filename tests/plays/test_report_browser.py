@@ -197,7 +197,7 @@ def test_the_filter_moves_smoke_tests_and_their_bandwidth_too(browser, report):
 def test_severities_are_buttons_and_words_that_filter_severities(browser, report):
     with Visit(browser, report) as visit:
         page = visit.page
-        button = page.get_by_role("button", name="2 critical")
+        button = page.get_by_role("button", name="nodes critical")
         button.click()
         assert button.get_attribute("aria-pressed") == "true"
         assert (
@@ -263,9 +263,11 @@ def test_headline_counters_map_and_terminal_speak_of_the_same_things(browser, re
         counters = [
             " ".join(one.split()) for one in page.locator(".verdict button").all_inner_texts()
         ]
-        above_info = [one for one in counters if re.fullmatch(r"\d+ (critical|error|warning)", one)]
-        assert above_info == [
-            f"{causes[one]} {one}" for one in ("critical", "error", "warning") if causes[one]
+        above_info = [
+            one for one in counters if re.fullmatch(r"\d+ nodes? (critical|error|warning)", one)
+        ]
+        assert [one.replace("nodes", "node") for one in above_info] == [
+            f"{nodes[one]} node {one}" for one in ("critical", "error", "warning") if one in nodes
         ]
         assert (
             any(one.startswith(f"{nodes['unread']} nodes unread") for one in counters)
@@ -391,7 +393,7 @@ def test_a_phone_is_not_scrolled_for_ever(browser, report):
 def test_the_filter_lives_in_the_address(browser, report):
     with Visit(browser, report) as visit:
         visit.page.get_by_label("Filter").fill("dev[01-03]")
-        visit.page.get_by_role("button", name="2 critical").click()
+        visit.page.get_by_role("button", name="nodes critical").click()
         address = visit.page.url
         line = visit.page.locator("h1").inner_text()
     with Visit(browser, report) as visit:
