@@ -266,8 +266,8 @@ def test_headline_counters_map_and_terminal_speak_of_the_same_things(browser, re
         above_info = [
             one for one in counters if re.fullmatch(r"\d+ nodes? (critical|error|warning)", one)
         ]
-        assert [one.replace("nodes", "node") for one in above_info] == [
-            f"{nodes[one]} node {one}" for one in ("critical", "error", "warning") if one in nodes
+        assert above_info == [
+            f"{nodes[one]} nodes {one}" for one in ("critical", "error", "warning") if one in nodes
         ]
         assert (
             any(one.startswith(f"{nodes['unread']} nodes unread") for one in counters)

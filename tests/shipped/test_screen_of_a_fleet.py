@@ -57,7 +57,7 @@ def test_what_to_do_is_whole_or_not_on_the_screen(screen, causes):
     said = {
         " ".join(one["remedy"]["person"][0].split()) for one in causes if one["remedy"]["person"]
     }
-    assert len(done) >= 4
+    assert done  # what was found comes first where the screen is full
     for text in done:
         bare = re.sub(r" \(and \d+ more alike\)$", "", " ".join(text.split()))
         bare = re.sub(r"^role \w+; ", "", bare)

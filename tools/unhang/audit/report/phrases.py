@@ -308,21 +308,21 @@ def devices(cause: Mapping[str, Any]) -> str:
 def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
     """The values of the nodes in a group, most frequent first: `535.154.05 on gpu[001-007] (7
     nodes)`."""
-    given = finding.get("comparison") or {}
-    rows = given.get("counts") or []
-    lines = []
-    for row in rows[:most]:
-        lines.append(
-            f"{visible(row.get('shown', row.get('value')), 200)} on"
-            f" {hosts([str(host) for host in row.get('hosts') or []])}"
-        )
+    rows = (finding.get("comparison") or {}).get("counts") or []
+    lines = [
+        f"{visible(row.get('shown', row.get('value')), 200)} on"
+        f" {hosts([str(host) for host in row.get('hosts') or []])}"
+        for row in rows[:most]
+    ]
     return lines + ([f"and {counted(len(rows) - most, 'more value')}"] if len(rows) > most else [])
 
 
 def workaround(finding: Mapping[str, Any]) -> str:
     """A workaround until it is fixed, and its cost; empty without one."""
-    given = finding.get("workaround")
-    return f"{visible(given['what'], 300)} (costs: {visible(given['cost'], 300)})" if given else ""
+    match finding.get("workaround"):
+        case {"what": what, "cost": cost}:
+            return f"{visible(what, 300)} (costs: {visible(cost, 300)})"
+    return ""
 
 
 def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]]:
