@@ -263,10 +263,9 @@ def test_headline_counters_map_and_terminal_speak_of_the_same_things(browser, re
         counters = [
             " ".join(one.split()) for one in page.locator(".verdict button").all_inner_texts()
         ]
-        above_info = [
+        assert [
             one for one in counters if re.fullmatch(r"\d+ nodes? (critical|error|warning)", one)
-        ]
-        assert above_info == [
+        ] == [
             f"{nodes[one]} nodes {one}" for one in ("critical", "error", "warning") if one in nodes
         ]
         assert (
