@@ -48,8 +48,7 @@ CALL_DEADLINE_S = 900  # grub-mkconfig searches every file system if os-prober i
 
 
 class NotPossible(ValueError):
-    """The reason why this node's next boot cannot be chosen safely: expected, found, next step, in
-    one line."""
+    """Why this node's next boot cannot be chosen safely, and the next step, in one line."""
 
 
 def read_loader(rootfs: str) -> Loader:
@@ -192,19 +191,20 @@ def entry_file(loader: Loader, entry: str) -> str | None:
 
 def set_default(rootfs: str, loader: Loader, entry: str | None) -> None:
     """Makes `entry` the loader's default. Raises OSError, ValueError."""
-    if loader.way == "systemd-boot":
-        run_command(rootfs, ["bootctl", "set-default", entry or ""])
-    else:
-        write_grubenv(rootfs, loader.folder, {"saved_entry": entry})
+    _set(rootfs, loader, entry, "set-default", "saved_entry")
 
 
 def set_one_shot(rootfs: str, loader: Loader, entry: str | None) -> None:
     """Sets the entry for the next boot only; None removes that setting. Raises OSError,
     ValueError."""
+    _set(rootfs, loader, entry, "set-oneshot", "next_entry")
+
+
+def _set(rootfs: str, loader: Loader, entry: str | None, verb: str, variable: str) -> None:
     if loader.way == "systemd-boot":
-        run_command(rootfs, ["bootctl", "set-oneshot", entry or ""])
+        run_command(rootfs, ["bootctl", verb, entry or ""])
     else:
-        write_grubenv(rootfs, loader.folder, {"next_entry": entry})
+        write_grubenv(rootfs, loader.folder, {variable: entry})
 
 
 def write_grubenv(rootfs: str, folder: str, values: dict[str, str | None]) -> None:

@@ -4,7 +4,7 @@ its first block is enough."""
 from __future__ import annotations
 
 from ...base.parse.values import clean_or_none, parse_cpu_list
-from .host_state import read_frequency, read_idle
+from .host_state import numbered, read_frequency, read_idle
 from .reading import integer_if_there
 
 TYPE_CHECKING = False
@@ -94,10 +94,4 @@ def read_members(root: Root, path: str) -> set[int] | None:
 
 def count_numa_nodes(root: Root) -> int:
     """Number of NUMA nodes. Raises OSError."""
-    return len(
-        [
-            name
-            for name in root.names("/sys/devices/system/node")
-            if name.startswith("node") and name[4:].isdigit()
-        ]
-    )
+    return len(numbered(root.names("/sys/devices/system/node"), "node"))

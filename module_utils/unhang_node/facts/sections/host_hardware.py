@@ -4,6 +4,7 @@ nodes without memory, memory errors."""
 from __future__ import annotations
 
 from ...base.parse.values import parse_cpu_list
+from .host_state import numbered
 from .reading import integer_if_there, line_if_there, names_if_there, read_line
 
 TYPE_CHECKING = False
@@ -40,10 +41,7 @@ def read_numa_without_memory(root: Root) -> list[str]:
 def read_throttled_ms(root: Root) -> int:
     """Milliseconds since boot for which the most throttled processor was slowed down by its
     temperature. Raises OSError where the kernel does not count it."""
-    cpus = sorted(
-        (name for name in root.names(CPU) if name[:3] == "cpu" and name[3:].isdigit()),
-        key=lambda name: int(name[3:]),
-    )
+    cpus = numbered(root.names(CPU), "cpu")
     spread = cpus[:: max(1, len(cpus) // THROTTLED_CPUS)]
     times = [
         integer_if_there(root, f"{CPU}/{name}/thermal_throttle/package_throttle_total_time_ms")
@@ -63,9 +61,7 @@ def read_memory_errors(root: Root) -> dict[str, int]:
     """{controllers, corrected, uncorrected}: errors of the host's memory since boot, as EDAC counts
     them. Raises OSError where no driver of EDAC is loaded."""
     folders = [
-        f"{CONTROLLERS}/{name}"
-        for name in names_if_there(root, CONTROLLERS)
-        if name[:2] == "mc" and name[2:].isdigit()
+        f"{CONTROLLERS}/{name}" for name in numbered(names_if_there(root, CONTROLLERS), "mc")
     ]
     if not folders:
         raise FileNotFoundError(2, "no memory controller reports errors", CONTROLLERS)

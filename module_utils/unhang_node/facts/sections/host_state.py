@@ -5,10 +5,17 @@ from __future__ import annotations
 
 from ..parse.host_state import parse_choice, parse_host_addresses, parse_timex
 from .daemons import CGROUPS
-from .reading import integer_if_there, line_if_there, names_if_there, read_line, there
+from .reading import (
+    integer_if_there,
+    line_if_there,
+    names_if_there,
+    read_line,
+    there,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from ...base.root import Root
@@ -28,20 +35,20 @@ TIMEX_BYTES = 512  # struct timex has 208
 SYNCHRONIZED = "/run/systemd/timesync/synchronized"
 
 
+def numbered(names: Iterable[str], word: str) -> list[str]:
+    """The names that are the word and a number, in the order of their numbers."""
+    size = len(word)
+    found = (name for name in names if name[:size] == word and name[size:].isdigit())
+    return sorted(found, key=lambda name: int(name[size:]))
+
+
 def read_frequency(root: Root) -> dict[str, Any]:
     """{driver, governors, max_mhz, limit_mhz}: how CPU frequencies are chosen, over up to 16 CPUs
     of the whole node. Raises OSError.
 
     max_mhz: what the hardware can do; limit_mhz: the lowest limit that software set on one of them.
     """
-    policies = sorted(
-        (
-            name
-            for name in root.names(CPU + "/cpufreq")
-            if name[:6] == "policy" and name[6:].isdigit()
-        ),
-        key=lambda name: int(name[6:]),
-    )
+    policies = numbered(root.names(CPU + "/cpufreq"), "policy")
     if not policies:
         raise FileNotFoundError(2, "the kernel scales no frequencies here", CPU + "/cpufreq")
     spread = policies[:: -(-len(policies) // POLICIES)]
@@ -70,14 +77,7 @@ def read_idle(root: Root) -> dict[str, Any]:
     """{driver, governor, deepest_state, deepest_latency_us}: the first CPU's deepest enabled idle
     state. Raises OSError."""
     driver = read_line(root, CPU + "/cpuidle/current_driver", 64)
-    states = sorted(
-        (
-            name
-            for name in names_if_there(root, CPU + "/cpu0/cpuidle")
-            if name[:5] == "state" and name[5:].isdigit()
-        ),
-        key=lambda name: int(name[5:]),
-    )
+    states = numbered(names_if_there(root, CPU + "/cpu0/cpuidle"), "state")
     folder = next(
         (
             f"{CPU}/cpu0/cpuidle/{name}"
@@ -104,7 +104,7 @@ def read_time(root: Root, unread: Unread) -> dict[str, Any]:
     """{daemon, synchronized, kernel_in_step, max_error_ms}: the daemon that synchronizes the node's
     clock ("none" without one), and the kernel's state of the clock. Raises OSError where systemd's
     services cannot be seen."""
-    slices = services(root)
+    slices = service_folders(root)
     daemon = next(
         (
             name
@@ -146,10 +146,10 @@ def ask_clock(root: Root) -> dict[str, Any]:
 
 def read_irqbalance(root: Root) -> bool:
     """True when irqbalance runs. Raises OSError where systemd's services cannot be seen."""
-    return any(there(root, folder + "/irqbalance.service") for folder in services(root))
+    return any(there(root, folder + "/irqbalance.service") for folder in service_folders(root))
 
 
-def services(root: Root) -> list[str]:
+def service_folders(root: Root) -> list[str]:
     """Control group folders of systemd's services; each running service has a folder of its own in
     them. Raises OSError."""
     folders = [folder for folder in CGROUPS if there(root, folder)]

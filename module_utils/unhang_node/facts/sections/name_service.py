@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...base.parse.values import clean, parse_assignments
-from .daemons import CGROUPS
+from .host_state import service_folders
 from .reading import line_if_there, there
 from .services import LINK_FOLDERS, SUFFIX, linked_units
 
@@ -64,11 +64,7 @@ def read_firewalls(root: Root) -> list[str]:
     """Active firewalls, such as ["firewalld", "ufw"], and by their names the services that load
     rules at boot which drop what comes in. What a kernel has loaded is not asked: the answer needs
     netlink, which can load a module. Raises OSError where systemd's services cannot be seen."""
-    folders = [folder for folder in CGROUPS if there(root, folder)]
-    if not folders:
-        raise FileNotFoundError(
-            2, "the control groups of systemd's services cannot be seen", CGROUPS[0]
-        )
+    folders = service_folders(root)
     found = (
         ["firewalld"]
         if any(there(root, folder + "/firewalld.service") for folder in folders)
