@@ -4,7 +4,7 @@ it exchanges files through a folder (smoke_folder.py)."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,19 +29,17 @@ def ssh_launcher(
     payload: bytes,
     container: Container | None,
     user: str | None,
-    files: Mapping[str, str | None],
+    ssh_config: str | None,
     on_event: OnEvent,
 ) -> Launcher:
-    """fabric, with host keys checked. files: ssh_config, known_hosts, identity, or None. Raises
-    UserError for missing files."""
+    """fabric, with host keys checked. Raises UserError for a missing file."""
     # imported here, because fabric takes a third of a second to load
     from unhang.smoke import remote
 
-    for name, path in files.items():
-        if path and not Path(path).is_file():
-            raise UserError(f"--{name.replace('_', '-')} names {path}, which does not exist")
+    if ssh_config and not Path(ssh_config).is_file():
+        raise UserError(f"--ssh-config names {ssh_config}, which does not exist")
     access = remote.Access(
-        payload, tuple(container.program) if container else ("python3",), user, **files
+        payload, tuple(container.program) if container else ("python3",), user, ssh_config
     )
     return Launcher(
         lambda names: remote.survey_all(names, access),

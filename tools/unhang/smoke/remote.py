@@ -45,8 +45,6 @@ class Access:
     program: tuple[str, ...] = ("python3",)
     user: str | None = None
     ssh_config: str | None = None
-    known_hosts: str | None = None
-    identity: str | None = None
 
 
 class Unreachable(Exception):
@@ -57,17 +55,10 @@ def connect(host: str, access: Access) -> fabric.Connection:
     """An open connection. Raises Unreachable."""
     overrides: dict[str, Any] = {"load_ssh_configs": access.ssh_config is None}
     config = fabric.Config(overrides=overrides, runtime_ssh_path=access.ssh_config)
-    options: dict[str, Any] = (
-        {"key_filename": [access.identity], "look_for_keys": False, "allow_agent": False}
-        if access.identity
-        else {}
-    )
-    connection = fabric.Connection(
-        host, user=access.user, config=config, connect_timeout=CONNECT_S, connect_kwargs=options
-    )
+    connection = fabric.Connection(host, user=access.user, config=config, connect_timeout=CONNECT_S)
     connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
     try:
-        for path in _known_hosts(connection, access):
+        for path in _known_hosts(connection):
             if Path(path).is_file():
                 connection.client.load_host_keys(path)
         connection.open()
@@ -84,9 +75,7 @@ def connect(host: str, access: Access) -> fabric.Connection:
     return connection
 
 
-def _known_hosts(connection: fabric.Connection, access: Access) -> list[str]:
-    if access.known_hosts:
-        return [access.known_hosts]
+def _known_hosts(connection: fabric.Connection) -> list[str]:
     named = str(
         connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     ).split()

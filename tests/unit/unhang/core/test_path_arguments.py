@@ -59,8 +59,6 @@ REFUSED = [
     ["smoke", "--local", "--out", "pipe"],
     ["smoke", "--hosts", "gpu001", "--inventory", "pipe"],
     ["smoke", "--hosts", "gpu001", "--ssh-config", "pipe"],
-    ["smoke", "--hosts", "gpu001", "--known-hosts", "pipe"],
-    ["smoke", "--hosts", "gpu001", "--identity", "pipe"],
 ]
 
 

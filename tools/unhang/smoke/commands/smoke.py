@@ -90,15 +90,11 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     add_value(parser, "--show-in", "FOLDER", argparse.SUPPRESS)
     parser.add_argument("--user", help="user name for ssh")
     add_value(
-        parser, "--ssh-config", "FILE", "configuration file for ssh instead of the default ones"
-    )
-    add_value(
         parser,
-        "--known-hosts",
+        "--ssh-config",
         "FILE",
-        "known_hosts file for ssh instead of the default ones; unknown keys are refused",
+        "configuration file for ssh instead of the default ones; it can name keys and known hosts",
     )
-    add_value(parser, "--identity", "FILE", "private key for ssh")
     add_repeatable(parser, "--switch", "SWITCH=NODES", "the nodes of one switch, for isolation")
     parser.add_argument(
         "-i",
@@ -353,12 +349,7 @@ def launcher_of(options: SmokeOptions) -> Launcher:
     on_event = Progress().on_event
     if options.launcher == "slurm":
         return slurm_launcher(payload, container, options.srun, on_event)
-    files = {
-        "ssh_config": options.ssh_config,
-        "known_hosts": options.known_hosts,
-        "identity": options.identity,
-    }
-    return ssh_launcher(payload, container, options.user, files, on_event)
+    return ssh_launcher(payload, container, options.user, options.ssh_config, on_event)
 
 
 def write_next_step(folder: Path, options: SmokeOptions, request: planning.Request) -> int:

@@ -14,8 +14,6 @@ class SmokeOptions(SessionOptions, frozen=True, kw_only=True):
     srun: list[str]
     user: str | None
     ssh_config: str | None
-    known_hosts: str | None
-    identity: str | None
     switch: list[str]
     inventory: str | None
     backend: str
