@@ -379,7 +379,7 @@ def _refuse_to_choose(options: RemediateOptions) -> None:
         raise UserError(
             "\n  ".join(
                 [
-                    "no run is named, and an earlier rollout is not over; nodes are held",
+                    "no run is given, and an earlier rollout is not over; nodes are held",
                     *held,
                     *more,
                 ]

@@ -246,7 +246,7 @@ def _read_by_ansible(
 def _read_files(options: ReadOptions, home: Path, folder: Path) -> bool:
     if not options.ansible:
         raise UserError(
-            "--via files needs a folder, a tar, files or - for standard input, and none is named"
+            "--via files needs a folder, a tar, files or - for standard input, and none is given"
         )
     for source in options.ansible:
         check_source(source)

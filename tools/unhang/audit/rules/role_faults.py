@@ -13,7 +13,7 @@ from unhang.core.schemas.shapes import nearest
 
 
 def role_faults(remedy: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each fault of a remedy, as `remedy.role: expected …, found …`."""
+    """One line for each fault of a remedy, which begins with the key that has it."""
     role = remedy.get("role")
     if role is None:
         return

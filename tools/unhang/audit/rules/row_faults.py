@@ -32,7 +32,7 @@ is not GB300."""
 
 
 def row_faults(rule: Rule) -> Iterator[str]:
-    """One line for each fault, as `costs: expected …, found …`."""
+    """One line for each fault, which begins with the key that has it."""
     yield from _cost_faults(rule)
     for name in ("for_each", "applies", "when", "compare", "within"):
         source = str(rule.row.get(name, ""))

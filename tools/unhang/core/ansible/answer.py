@@ -80,18 +80,15 @@ def what_is_wrong(facts: Any) -> str | None:
     checks the values, fact by fact."""
     if not isinstance(facts, dict) or facts.get("schema") != FACTS_SCHEMA:
         found = facts.get("schema") if isinstance(facts, dict) else type(facts).__name__
-        return f"expected a document of schema {FACTS_SCHEMA}, found {clean(found, 80)!r}"
+        return f"the document is not of schema {FACTS_SCHEMA}, but {clean(found, 80)!r}"
     sections = facts.get("sections")
     if not isinstance(sections, dict) or not isinstance(facts.get("collector"), dict):
-        return "expected objects named collector and sections, found none"
+        return "the document has no objects collector and sections"
     for name, section in sections.items():
         probe = section.get("probe") if isinstance(section, dict) else None
         status = probe.get("status") if isinstance(probe, dict) else None
         if not isinstance(status, str) or status not in PROBE_STATUSES:
-            return (
-                f"expected a status in sections.{clean(name, 40)}.probe, found"
-                f" {clean(status, 40)!r}"
-            )
+            return f"sections.{clean(name, 40)}.probe has no status, but {clean(status, 40)!r}"
     return None
 
 
