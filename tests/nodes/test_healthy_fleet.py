@@ -47,18 +47,6 @@ def test_a_section_is_there_on_every_node_and_was_not_cut_short(healthy, section
         assert probe["status"] in ("ok", "absent"), (name, probe)
 
 
-def test_gpus_are_the_recorded_ones_through_the_real_nvidia_ml_py(healthy):
-    for name in NAMES:
-        gpus = healthy.section(name, "gpus")
-        assert gpus["count"] == 8
-        assert {device["model"] for device in gpus["devices"]} == {"NVIDIA H200"}
-        assert [device["pci_address"] for device in gpus["devices"]][:2] == [
-            "0000:00:06.0",
-            "0000:00:07.0",
-        ]
-        assert healthy.section(name, "interconnect")["pairs"]
-
-
 def test_driver_and_kernel_are_read_from_the_node_itself(healthy, shared_fleet):
     for name in NAMES:
         assert healthy.section(name, "driver")["loaded"]["version"] == "580.159.04"
@@ -97,30 +85,3 @@ def test_two_audits_in_a_row_agree_on_everything_that_is_no_sample(healthy, flee
     }
     assert changed == {name: [] for name in NAMES}
     assert again.rules() == healthy.rules()
-
-
-def test_unhang_audit_writes_one_json_object_and_nothing_else(fleet):
-    done = fleet.unhang_audit("--limit", "gpu[001-002]", "--format", "json")
-    document = json.loads(done.stdout)
-    assert document["schema"] == "unhang/findings/1"
-    assert done.code in (0, 1), done.stderr
-    assert sorted(path.stem for path in (done.folder / "nodes").glob("*.json")) == [
-        "gpu001",
-        "gpu002",
-    ]
-
-
-def test_an_old_driver_without_the_newer_functions_costs_fields_and_no_section(fleet):
-    fleet.answer(
-        "gpu002",
-        missing=[
-            "nvmlDeviceGetGpuFabricInfoV",
-            "nvmlDeviceGetSramEccErrorStatus",
-            "nvmlDeviceGetMemoryInfo_v2",
-        ],
-    )
-    audit = fleet.audit(groups={"training": ["gpu001", "gpu002"]})
-    gpus = audit.section("gpu002", "gpus")
-    assert gpus["probe"]["status"] == "ok"
-    assert gpus["count"] == 8
-    assert any("FUNCTION_NOT_FOUND" in row["reason"] for row in gpus["probe"]["unread"])

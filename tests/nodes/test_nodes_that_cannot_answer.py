@@ -11,16 +11,9 @@ import signal
 import subprocess
 
 import audits
-import pytest
 from four_nodes import NAMES
 
-OLD_PYTHON = """import sys
-sys.version_info = (3, 7, 3, "final", 0)
-sys.version = "3.7.3 (default)"
-sys.hexversion = 0x030703F0
-"""
 # read at every start of Debian's Python, but not with -I -S
-SITECUSTOMIZE = "/etc/python3.11/sitecustomize.py"
 # Accepts connections instead of sshd and sends nothing, like an sshd on a machine without free
 # memory.
 MUTE = (
@@ -77,63 +70,6 @@ def test_a_node_without_python_is_told_what_to_install(fleet):
     assert "install python3" in audit.node("gpu001")["message"]
     assert "node-failed" in audit.rules("gpu001")
     assert audit.node("gpu002")["status"] == "ok"
-
-
-def test_a_node_with_too_old_a_python_is_read_by_the_one_file_collector(fleet):
-    fleet.plant("gpu001", SITECUSTOMIZE, OLD_PYTHON)
-    audit = fleet.audit(groups={"training": ["gpu001", "gpu002"]})
-    node = audit.node("gpu001")
-    assert node["status"] == "python_too_old", node["message"]
-    assert "3.7" in node["message"]
-    assert node["facts"]["collector"]["collected_via"] == "file"
-    assert node["facts"]["sections"]["gpus"]["count"] == 8
-    assert "node-python-too-old" in audit.rules("gpu001")
-
-
-ESCAPES = "\x1b]0;owned\x07\x1b[2J"
-HIJACK = {
-    "changed": False,
-    "ansible_facts": {"inventory_hostname": "gpu004", "group_names": ["production"]},
-    "node_facts": "{}",
-}
-RUBBISH = {
-    # Seven times the limit of an answer; Ansible copies everything that it has read for each
-    # further piece, so more takes a busy machine minutes.
-    "thirty megabytes": "head -c 30000000 /dev/zero | tr '\\0' x",
-    "truncated": 'printf \'{"changed": false, "node_facts": "{\'',
-    "facts for the controller": "printf '%s' '" + json.dumps(HIJACK) + "'",
-    "escapes": "printf '%s' '" + ESCAPES + '{{ lookup("pipe", "touch /tmp/owned") }}\'',
-}
-
-
-@pytest.fixture(scope="module")
-def rubbish(shared_fleet):
-    """One audit of four nodes whose Python prints something other than the module's answer."""
-    for name, command in zip(NAMES, RUBBISH.values(), strict=True):
-        # When asked for its version it reports a supported one; when given a module it prints the
-        # rubbish.
-        script = (
-            '#!/bin/sh\n[ "$1" = -c ] && exec /usr/bin/python3.11 "$@"\ncat'
-            f" >/dev/null\n{command}\n"
-        )
-        shared_fleet.plant(name, "/usr/local/bin/python-of-this-node", script, mode=0o755)
-    return shared_fleet.audit(
-        variables={"ansible_python_interpreter": "/usr/local/bin/python-of-this-node"}
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_rubbish_answer_is_invalid_and_kept_beside_the_record(rubbish, name):
-    assert rubbish.node(name)["status"] == "invalid", rubbish.node(name)["message"]
-    assert rubbish.node(name)["facts"] is None
-    assert "node-answer-invalid" in rubbish.rules(name)
-    assert (rubbish.folder / "nodes" / f"{name}.raw").stat().st_size <= 4 * 1024 * 1024
-
-
-def test_rubbish_reaches_neither_the_terminal_nor_names(rubbish):
-    assert "\x1b" not in rubbish.stdout + rubbish.stderr
-    assert {path.name.split(".")[0] for path in (rubbish.folder / "nodes").iterdir()} == set(NAMES)
-    assert not pathlib.Path("/tmp/owned").exists()
 
 
 def test_a_controller_that_is_killed_leaves_what_was_collected(fleet):

@@ -101,32 +101,6 @@ def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinn
     pinned.shell(FIRST, "test ! -e /var/lib/unhang/baseline.json")
 
 
-def test_a_gpu_that_comes_up_late_is_waited_for(pinned):
-    pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "545.23.08"))
-    # records that there were four GPUs
-    assert remediate(pinned, hosts=[FIRST], unhang_apply=True).code != 0
-    pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 3, "535.154.05"))
-    with playing(
-        pinned,
-        REMEDIATE,
-        [FIRST],
-        {},
-        unhang_apply=True,
-        unhang_roles=ROLES,
-        unhang_come_up_timeout_s=10 * audits.DEADLINE_S,
-    ) as process:
-        audits.wait_until(
-            lambda: (
-                "of the 4 GPUs of before, 3 are there" in (pinned.work / "playing.log").read_text()
-            ),
-            "the fourth GPU is waited for",
-        )
-        assert process.poll() is None
-        pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
-        assert process.wait(audits.DEADLINE_S) == 0
-    pinned.shell(FIRST, "test ! -e /var/lib/unhang/baseline.json")
-
-
 def test_a_policy_that_brings_in_a_known_bad_driver_is_not_applied(pinned):
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
     pinned.before[FIRST] = state_of(pinned, FIRST)

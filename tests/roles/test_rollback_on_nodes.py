@@ -10,7 +10,6 @@ import pytest
 from documented_command import as_typed, filled
 from fakes.role_play import write_play
 from module_calls import call_module
-from node_with_low_limits import limits_of, make_stingy, shm_size
 from playbooks_on_nodes import inventory_for, play, playing, run_typed
 from repository import APT, build_package, serve
 from role_plays import play_role, state_of
@@ -122,7 +121,12 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     last = states(node)[-1]
     assert last["status"] == "failed"
     assert "Write drop-ins of units that start jobs" in last["message"]
-    assert play(node, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
+    to_it = as_typed(
+        "ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e"
+        " unhang_apply=true -e unhang_state=20261120T070000Z-gpu_driver",
+        {**here, "20261120T070000Z-gpu_driver": last["id"]},
+    )
+    assert run_typed(node, to_it).code == 0
     assert without_saved(node) == untouched
     node.shell(NODE, "rm /etc/systemd/system/ray.service.d; test ! -e /var/lib/unhang/lock.json")
 
@@ -142,21 +146,6 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     node.nodes[NODE].order_reboot()
     assert play(node, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert without_saved(node) == untouched
-
-
-def test_exactly_what_was_held_is_let_go(fleet, tmp_path):
-    serve(
-        fleet,
-        NODE,
-        [build_package(tmp_path, name, VERSION) for name in ("nvidia-driver", "libnvidia-ml1")],
-    )
-    fleet.shell(NODE, f"{APT} install nvidia-driver libnvidia-ml1 && apt-mark hold libnvidia-ml1")
-    untouched = without_saved(fleet)
-    assert play_role(fleet, "package_hold", NODE, HOLD).code == 0
-    assert fleet.shell(NODE, "apt-mark showhold").split() == ["libnvidia-ml1", "nvidia-driver"]
-    assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
-    assert fleet.shell(NODE, "apt-mark showhold").split() == ["libnvidia-ml1"]
-    assert without_saved(fleet) == untouched
 
 
 @pytest.fixture
@@ -280,115 +269,6 @@ def probe(fleet):
     return fleet.shell(
         NODE, "dpkg-query -W -f '${db:Status-Abbrev}${Version}' nvidia-probe"
     ).strip()
-
-
-SYSCTL, FAKE = "/proc/sys/net/ipv4/tcp_rmem", "/etc/unhang-fake-nvml.profile.set"
-WANTED = "4096 262144 8388608"
-
-
-def running(fleet):
-    """Values of the node's running system that unhang changes."""
-    modes = call_module(fleet, NODE, "gpu_mode", check=True, compute_mode="prohibited")["before"]
-    persistence = [
-        call_module(fleet, NODE, "gpu_mode", check=True, persistence=wanted)["before"]
-        for wanted in (False, True)
-    ]
-    service = [
-        fleet.shell(NODE, f"systemctl {verb} nvidia-persistenced || true").strip()
-        for verb in ("is-enabled", "is-active")
-    ]
-    limits = [limits_of(fleet, "slurmd", hard) for hard in (False, True)] + [
-        limits_of(fleet, "ray", hard) for hard in (False, True)
-    ]
-    return [
-        modes,
-        persistence,
-        service,
-        limits,
-        shm_size(fleet),
-        fleet.shell(
-            NODE, f"cat {SYSCTL}; findmnt -no OPTIONS /dev/shm; systemctl show -P MainPID slurmd"
-        ),
-    ]
-
-
-def files(fleet):
-    """The node's files, except saved states and what the fake driver remembers."""
-    return "".join(line + "\n" for line in without_saved(fleet).splitlines() if FAKE not in line)
-
-
-@pytest.mark.timeout(900)
-def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(fleet):
-    _fleet, policy = make_stingy(fleet)
-    exclusive = {
-        "devices": {"3": {"nvmlDeviceGetComputeMode": 3, "nvmlDeviceGetPersistenceMode": 0}},
-        "all_devices": {"nvmlDeviceGetPersistenceMode": 0},
-    }
-    fleet.undo.callback(fleet.shell, NODE, f"rm -f {FAKE}")
-    fleet.answer(NODE, **exclusive)
-    fleet.undo.callback(
-        fleet.shell,
-        NODE,
-        f"sysctl -w net.ipv4.tcp_rmem='{fleet.shell(NODE, f'cat {SYSCTL}').strip()}'",
-    )
-    untouched, values = files(fleet), running(fleet)
-
-    assert (
-        play_role(fleet, "host_tuning", NODE, policy, host_tuning_units=["ray.service"]).code == 0
-    )
-    assert play_role(fleet, "gpu_binding", NODE, {"gpu": {"compute_mode": "default"}}).code == 0
-    state_id = call_module(fleet, NODE, "saved_state", state="begun", role="host_tuning", run="r")[
-        "id"
-    ]
-    call_module(
-        fleet,
-        NODE,
-        "host_setting",
-        setting="kernel_parameter",
-        name="net.ipv4.tcp_rmem",
-        value=WANTED,
-        state_id=state_id,
-    )
-    call_module(fleet, NODE, "saved_state", state="finished", id=state_id)
-    tuned = running(fleet)
-    assert all(now != before for now, before in zip(tuned, values, strict=True)), (
-        "the test would not see that one of them stays"
-    )
-    assert fleet.shell(NODE, f"cat {SYSCTL}").split() == WANTED.split()
-
-    first, applied_state = states(fleet)[0]["id"], files(fleet)
-    job = fleet.shell(
-        NODE,
-        "touch /dev/nvidia3; setsid sleep 1000000 < /dev/nvidia3 > /dev/null 2>&1 & echo $!",
-        undo="rm /dev/nvidia3",
-    ).strip()
-    fleet.undo.callback(fleet.shell, NODE, f"kill {job} || :")
-    for applies in (False, True):
-        refused = play(fleet, ROLLBACK, [NODE], {}, unhang_state=first, unhang_apply=applies)
-        assert refused.failed == {NODE: 1}
-        assert f"is in use by pid {job} (sleep); drain the node and run again" in refused.output
-    assert files(fleet) == applied_state
-    fleet.shell(NODE, f"kill {job}")
-    assert running(fleet) == tuned
-
-    preview = play(fleet, ROLLBACK, [NODE], {}, unhang_state=first)
-    assert preview.code == 0
-    assert f"running, shm size /dev/shm: {tuned[4]} to {values[4]}" in preview.output
-    assert (files(fleet), running(fleet)) == (applied_state, tuned)
-    to_first = as_typed(
-        "ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e"
-        " unhang_apply=true -e unhang_state=20261120T070000Z-gpu_driver",
-        {
-            "inventory/mycluster": inventory_for(fleet, [NODE], {}),
-            "20261120T070000Z-gpu_driver": first,
-        },
-    )
-    assert run_typed(fleet, to_first).code == 0
-    assert running(fleet) == values
-    assert files(fleet) == untouched
-    assert {row["status"] for row in states(fleet)} == {"rolled_back"}
-    again = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
-    assert (again.code != 0, NOTHING_LEFT in " ".join(again.output.split())) == (True, True)
 
 
 def test_an_undo_restores_what_its_run_changed_names_a_later_run_and_leaves_an_admins_file(node):
