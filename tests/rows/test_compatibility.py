@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from case_rows import case_rows
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.example_nodes import example_node
 from unhang.audit.rules.examples import catalogue_view
 from unhang.audit.rules.node_rules import finding_texts, judge_rule, node_world
 from unhang_node.base.versions.compare import compare_versions
+
+ROWS = case_rows(__file__)
 
 CATALOGUE = load_catalogue()
 T = CATALOGUE.tables
@@ -46,11 +49,7 @@ def torch(version, cuda, **more):
 
 @pytest.mark.parametrize(
     ("table", "rows"),
-    [
-        ("xids", 172), ("sxids", 93), ("cuda_toolkits", 60), ("torch_wheels", 40),
-        ("nccl_wheels", 52), ("driver_branches", 26), ("driver_versions", 213),
-        ("kernel_features", 6), ("couplings", 6), ("cuda_compatibility", 9),
-    ],
+    ROWS["test_nothing_that_is_known_is_left_out"],
 )  # fmt: skip
 def test_nothing_that_is_known_is_left_out(table, rows):
     assert len(T[table]) == rows
@@ -78,12 +77,7 @@ def names_of(table, field):
 
 @pytest.mark.parametrize(
     ("table", "field", "other"),
-    [
-        ("driver_versions", "branch", "driver_branches"),
-        ("gpu_models", "architecture", "gpu_architectures"), ("sxids", "group", "sxid_groups"),
-        ("cudnn_releases", "cuda_major", "cuda_majors"),
-        ("platform_products", "platform", "platforms"),
-    ],
+    ROWS["test_what_a_table_refers_to_is_there"],
 )  # fmt: skip
 def test_what_a_table_refers_to_is_there(table, field, other):
     assert names_of(table, field) - set(T[other]) == set()
@@ -160,15 +154,7 @@ def test_both_floors_of_a_driver_are_reported(version, environment, message, uns
 
 @pytest.mark.parametrize(
     ("version", "today", "ended"),
-    [
-        ("535.309.01", "2026-05-31", False),
-        ("535.309.01", "2026-06-01", True),
-        ("570.211.01", "2026-01-26", False),
-        ("570.211.01", "2026-01-27", True),
-        ("580.178.04", "2028-08-03", False),
-        ("580.178.04", "2028-08-04", True),
-        ("999.1", "2026-11-20", False),
-    ],
+    ROWS["test_a_branch_ends_on_its_day"],
 )
 def test_a_branch_ends_on_its_day(version, today, ended):
     assert ("driver-branch-end-of-life" in findings(today, driver=driver(version))) is ended

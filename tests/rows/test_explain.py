@@ -7,11 +7,14 @@ import json
 import re
 
 import pytest
+from case_rows import case_rows
 
 from unhang.audit.reference.explain import explain
 from unhang.audit.reference.nearness import suggestions
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.cli import main
+
+ROWS = case_rows(__file__)
 
 CATALOGUE = load_catalogue()
 
@@ -28,38 +31,7 @@ def shown(word):
 
 @pytest.mark.parametrize(
     ("word", "topic"),
-    [
-        ("acs-on-bare-metal", "acs-on-bare-metal"),
-        ("79", "xids/79"),
-        ("xid 79", "xids/79"),
-        ("Xid79", "xids/79"),
-        ("xid:79", "xids/79"),
-        ("20034", "sxids/20034"),
-        ("sxid 20034", "sxids/20034"),
-        ("NCCL_P2P_LEVEL", "nccl_variables/NCCL_P2P_LEVEL"),
-        ("nccl_p2p_level", "nccl_variables/NCCL_P2P_LEVEL"),
-        ("NCCL_TIMEOUT", "not_real_settings/NCCL_TIMEOUT"),
-        ("535", "driver_branches/535"),
-        ("driver 535", "driver_branches/535"),
-        ("535.154.05", "driver_versions/535.154.05"),
-        ("driver 535.154.05", "driver_branches/535"),
-        ("535.154.99", "driver_versions/535.154.99"),
-        ("2.21.5", "nccl/2.21.5"),
-        ("nccl 2.21.5", "nccl/2.21.5"),
-        ("nccl-2.27.3", "nccl/2.27.3"),
-        ("nccl-2-30", "nccl_net_interfaces/nccl-2-30"),
-        ("torch 2.9.1", "torch_wheels/2.9.1"),
-        ("2.9.1", "torch_wheels/2.9.1"),
-        ("cuda 12.8", "cuda_toolkits/12.8.1"),
-        ("12.8", "cuda_toolkits/12.8.0"),
-        ("cuda 13", "cuda_majors/13"),
-        ("H200", "gpu_models/NVIDIA H200"),
-        ("gpu a100", "gpu_models/NVIDIA A100-SXM4-80GB"),
-        ("RTX A6000", "gpu_models/NVIDIA RTX A6000"),
-        ("hopper", "gpu_architectures/hopper"),
-        ("hardware_limits/retired_pages", "hardware_limits/retired_pages"),
-        ("fabric-manager", "couplings/fabric-manager"),
-    ],
+    ROWS["test_a_thing_is_found_under_each_way_of_naming_it"],
 )
 def test_a_thing_is_found_under_each_way_of_naming_it(word, topic):
     assert topic in ids(word)
@@ -271,22 +243,7 @@ def test_a_title_that_diagnose_shows_is_a_name_of_its_cause(title, cause):
 
 @pytest.mark.parametrize(
     ("asked", "kind", "line"),
-    [
-        ("gpus.devices[*].pcie.width_now", "fact", ("used by", "pcie-width-below-max")),
-        ("gpus.devices.pcie.width_now", "fact", ("used by", "pcie-width-below-max")),
-        ("driver.loaded", "fact", ("driver.loaded.version", " rules")),
-        ("acs_iommu", "cause", ("decided by", "lspci")),
-        ("driver.version", "policy", ("applied by", "role gpu_driver")),
-        ("nccl.version", "policy", ("applied by", "role nccl_profile")),
-        (
-            "gpu.count",
-            "policy",
-            (
-                "applied by",
-                "no role that a rule asks for; docs/roles.md lists what each role reads",
-            ),
-        ),
-    ],
+    ROWS["test_facts_sections_and_causes_are_topics"],
 )
 def test_facts_sections_and_causes_are_topics(asked, kind, line):
     [topic] = [one for one in explain(CATALOGUE, asked) if one.kind == kind]

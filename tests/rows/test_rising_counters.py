@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import pytest
+from case_rows import case_rows
 from changed_nodes import catalogue, changed, found_in_group, found_on_node
 from healthy_platforms import PLATFORMS
 from house_faults import proof_fault
@@ -13,6 +14,8 @@ from run_folders import Fleet
 
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.run_judging import judge_folder
+
+ROWS = case_rows(__file__)
 
 RULE = "counter-rises-faster-than-healthy"
 HOUR_S = 3600.0
@@ -99,12 +102,7 @@ def test_replays_of_a_slot_are_a_rate_too():
 
 @pytest.mark.parametrize(
     ("errors", "is_found"),
-    [
-        ({"replay": 3_100, "recovery": 0, "crc": 0}, True),
-        ({"replay": 2_900, "recovery": 0, "crc": 0}, False),  # 15 in half an hour fail a link
-        ({"replay": 0, "recovery": 0, "crc": 37_000_000}, True),
-        ({"replay": 0, "recovery": 0, "crc": 35_000_000}, False),  # 100 a second fail it
-    ],
+    ROWS["test_replays_and_crc_errors_of_an_nvlink_are_a_rate"],
 )
 def test_replays_and_crc_errors_of_an_nvlink_are_a_rate(errors, is_found):
     facts = {"interconnect.links[7].errors": errors, "node.uptime_s": 100 * HOUR_S}
@@ -153,14 +151,7 @@ def of_group(*counts, kind="out_of_sequence", packets=None, hours=100):
 
 @pytest.mark.parametrize(
     ("counts", "is_found"),
-    [
-        ((0, 0, 0, 170_000), True),
-        ((5, 8, 3, 170_000), True),
-        ((0, 0, 0, 3_500), False),  # less than one a second is normal
-        ((2_000, 2_000, 2_000, 170_000), False),  # 85 times the others
-        ((170_000, 170_000, 0, 0), False),  # which of two halves is wrong?
-        ((0, 170_000), False),
-    ],
+    ROWS["test_losses_of_all_ports_of_a_node_are_told_by_its_group"],
 )
 def test_losses_of_all_ports_of_a_node_are_told_by_its_group(counts, is_found):
     """Its own ports say nothing: they all lose as much."""
@@ -220,12 +211,7 @@ def test_corrected_errors_of_one_gpu_beside_its_like(counts, is_found):
 
 @pytest.mark.parametrize(
     ("throttled_s", "is_found"),
-    [
-        ((0, 0, 0.1, 4_000), True),
-        ((0, 0, 0.1, 1_000), False),
-        ((4_000, 3_000, 3_500, 4_500), False),
-        ((0, 4_000), False),
-    ],
+    ROWS["test_heat_of_processors_is_told_by_its_rate_beside_like_nodes"],
 )
 def test_heat_of_processors_is_told_by_its_rate_beside_like_nodes(throttled_s, is_found):
     nodes = [
@@ -240,20 +226,7 @@ def test_heat_of_processors_is_told_by_its_rate_beside_like_nodes(throttled_s, i
 
 @pytest.mark.parametrize(
     ("path", "usual", "odd", "is_found"),
-    [
-        ("limits.hugepages_total", 0, 300_000, "warning"),
-        ("limits.hugepages_total", 0, 512, None),
-        ("limits.hugepages_total", 300_000, 0, None),
-        ("node.name_service.servers", ["10.1.0.2", "10.1.0.3"], ["1.1.1.1"], "warning"),
-        ("node.name_service.servers", ["1.1.1.1"], ["10.1.0.2"], "info"),
-        ("node.name_service.servers", ["10.1.0.2", "10.1.0.3"], ["10.1.0.3"], "info"),
-        ("node.name_service.servers", ["10.1.0.2"], ["no address"], "info"),
-        ("kernel.modprobe.options", "o2ib0(ibs0)", "tcp(eno1)", "warning"),
-        ("kernel.modprobe.options", "o2ib0(ibs0)", "o2ib(ib0)", "info"),
-        ("kernel.modprobe.options", "tcp", "tcp0(eno1,eno2)", "info"),
-        ("node.name_service", {"hosts": ["dns"], "servers": ["10.1.0.2"]}, None, None),
-        ("gpus.devices[*].mig.enabled", False, True, "warning"),
-    ],
+    ROWS["test_what_one_of_five_like_nodes_has_otherwise"],
 )
 def test_what_one_of_five_like_nodes_has_otherwise(path, usual, odd, is_found, tmp_path):
     def one(value):

@@ -8,6 +8,7 @@ import json
 
 import judge_cases
 import pytest
+from case_rows import case_rows
 
 from unhang import cli
 from unhang.act.plan.host_plan import plan_for_host
@@ -23,6 +24,8 @@ from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.run.documents import NodeDocument, to_fragment
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+
+ROWS = case_rows(__file__)
 
 CATALOGUE = load_catalogue()
 TODAY = "2026-11-20"
@@ -80,45 +83,7 @@ def asked(policy=None, **changes):
 
 @pytest.mark.parametrize(
     ("changes", "refused"),
-    [
-        ({}, {}),
-        (
-            {"kernel": {"boot": {"can_clear_one_shot": False, "why_not": "no grubenv"}}},
-            {"kernel": "cannot clear its one-shot entry (no grubenv)"},
-        ),
-        ({"kernel": {"boot": {}}}, {}),  # not read: the role looks for itself
-        (
-            {"kernel": {"out_of_tree": None}},
-            {"kernel": "list of loaded modules was not read"},
-        ),
-        ({"node": {"os": {"family": "redhat"}}}, {"kernel": "family is redhat"}),
-        (
-            {
-                "node": {
-                    "image": {"kind": "stateless", "evidence": "warewulf"},
-                    "os": {"family": "debian"},
-                }
-            },
-            {"kernel": "warewulf", "gpu_driver": "warewulf"},
-        ),
-        (
-            {
-                "node": {
-                    "virtualization": {"is_container": True, "kind": "docker"},
-                    "os": {"family": "debian"},
-                }
-            },
-            {"kernel": "a container (docker)"},
-        ),
-        ({"driver": {"install_method": "runfile"}}, {"gpu_driver": "run nvidia-uninstall"}),
-        (
-            {
-                "node": {"kubernetes": {"gpu_operator": True}, "os": {"family": "debian"}},
-                "driver": {"install_method": None},
-            },
-            {"gpu_driver": "GPU Operator"},
-        ),
-    ],
+    ROWS["test_the_causes_have_what_a_plan_gives_to_roles_and_why_a_role_refuses_the_node"],
 )
 def test_the_causes_have_what_a_plan_gives_to_roles_and_why_a_role_refuses_the_node(
     changes, refused

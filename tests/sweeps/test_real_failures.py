@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from case_rows import case_rows
 
 from unhang.jobs.diagnose.diagnosing import diagnose
+
+ROWS = case_rows(__file__)
 
 TESTS = Path(__file__).parents[1]
 SCENES = {
@@ -64,54 +67,7 @@ FAILED_ON_THE_WAY = {
     "healthy-engine-refuses-one-request",
 }  # fmt: skip
 # name -> why another answer comes first.
-NOT_NAMED = {
-    "slurm-eight-tasks-asked-four-came": (
-        "4 of 8 joined: a firewall between two hosts gives the same"
-    ),
-    "two-agents-each-of-one-node": (
-        "one agent ended well and took the store with it; that each was a job of its own is told"
-        " nowhere"
-    ),
-    "p2p-and-shm-off": (
-        "a remark: an earlier job with both switched off is healthy by its label, and nothing fails"
-        " by it"
-    ),
-    "launch-blocking-left-on": "a remark: nothing went wrong",
-    "stacks-show-who-waits": "the stack of the rank that sleeps names time.sleep alone",
-    "groups-made-in-other-order": (
-        "both ranks wait in one collective of one size; which group each meant stands nowhere"
-    ),
-    "cpu-rank-falls-back-to-gloo": (
-        "a rank that trains on the processor says so in its own words alone"
-    ),
-    "batch-arithmetic-does-not-hold": (
-        "DeepSpeed's own words, which a start with another number of processes gives as well"
-    ),
-    "engine-worker-killed-then-broken-pipe": (
-        "the process that was killed leaves an EOFError of a pipe in its parent and no more"
-    ),
-    "cpu-time-limit-of-login-node": "SIGKILL, which the kernel's OOM killer sends as well",
-    "agent-killed-workers-go-on": "SIGKILL, which the kernel's OOM killer sends as well",
-    "tensor-made-on-first-gpu": "an exception of the program that also tells of a wrong device",
-    "interpreter-held-by-c-call": "the rank that is held in C is silent, as one that has left is",
-    "affinity-of-one-core": "nothing fails by it",
-    "file-rendezvous-left-from-before": (
-        "a refused connection; that the address is of an earlier job is told nowhere"
-    ),
-    "two-jobs-of-one-rendezvous-id": "the store went away with the other job",
-    "rpc-interface-absent": "nothing fails by it",
-    "weights-server-behind-proxy": (
-        "a refused connection beside a proxy in the environment, which is everywhere"
-    ),
-    "jax-one-process-raises": "a traceback without a process's number",
-    "visible-devices-twice": (
-        "an ordinal that is not there: the driver says as much where a container has no GPU"
-    ),
-    "healthy-second-attempt-after-time-out": (
-        "the watchdog's own words; which rank was late stands in the program's own numbers alone"
-    ),
-    "mapped-file-truncated": "a bus error, which a full /dev/shm gives as well",
-}
+NOT_NAMED = ROWS["NOT_NAMED"]
 # Only rules that were learnt from these logs alone had named them; now a lone timeout or a
 # difference between ranks is reported, and is no cause.
 LEARNT_BY_HEART = (

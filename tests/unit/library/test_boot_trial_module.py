@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from boot_trials import GPUS, arm, boots, call, environment, started
+from case_rows import case_rows
 from fakes.ansible_module import tree
 from fakes.boot_tree import (
     NEW,
@@ -27,6 +28,8 @@ from fakes.node_tree import plant
 
 from unhang_node.base.parse.grub import parse_grubenv
 from unhang_node.change.rollback.boot import reboot_needed, restore_boot
+
+ROWS = case_rows(__file__)
 
 
 @pytest.fixture(autouse=True)
@@ -202,13 +205,7 @@ def test_once_the_new_kernel_is_gone_everything_is_as_it_was(tmp_path, choice):
     }
 
 
-REFUSED = {
-    "btrfs": ({"source": "/dev/sda1", "fs_type": "btrfs", "device": "0:35"}, "btrfs"),
-    "zfs": ({"source": "rpool/ROOT", "fs_type": "zfs", "device": "0:40"}, "zfs"),
-    "lvm": ({"source": "/dev/mapper/vg-root", "fs_type": "ext4", "device": "254:0"}, "LVM"),
-    "md": ({"source": "/dev/md0", "fs_type": "ext4", "device": "9:0"}, "RAID"),
-    "nfs": ({"source": "server:/root", "fs_type": "nfs", "device": "0:50"}, "no block device"),
-}
+REFUSED = ROWS["REFUSED"]
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from case_rows import case_rows
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import Link, plant
 from test_own_file_module import HAND_WRITTEN, PINNED, WANTED
@@ -16,6 +17,8 @@ from unhang_node.change.config.own_files import plan_own
 from unhang_node.change.host import limit_values
 from unhang_node.change.host.setting import Setting, apply_setting
 from unhang_node.change.journal.running_values import Change
+
+ROWS = case_rows(__file__)
 
 UNIT = "[Service]\nExecStart=/bin/true\n"
 NODE = {
@@ -408,14 +411,7 @@ def test_a_line_of_others_in_a_file_that_all_nodes_read_is_named_and_stays(node,
 
 @pytest.mark.parametrize(
     ("step", "word", "wins"),
-    [
-        ("nvidia_parameters", "nvidia.NVreg_EnableGpuFirmware=1", True),
-        ("nvidia_parameters", "nvidia.NVreg_EnableGpuFirmware=0", False),
-        ("nvidia_parameters", "nvidia_drm.NVreg_EnableGpuFirmware=1", False),
-        ("peer_memory", "modprobe.blacklist=nouveau,nvidia_peermem", True),
-        ("peer_memory", "module_blacklist=nvidia-peermem", True),
-        ("peer_memory", "modprobe.blacklist=nouveau", False),
-    ],
+    ROWS["test_a_word_of_the_kernels_command_line_that_wins_over_modprobe_d_is_named"],
 )
 def test_a_word_of_the_kernels_command_line_that_wins_over_modprobe_d_is_named(
     node, step, word, wins
@@ -443,22 +439,7 @@ TUNED = {
 
 @pytest.mark.parametrize(
     ("main", "more", "wins"),
-    [
-        ("daemon = 1\nreapply_sysctl = 0\n", {}, True),
-        ("reapply_sysctl=False # ours win\n", {}, True),
-        ("reapply_sysctl = 1\n", {}, False),
-        ("daemon = 1\n", {}, False),
-        (
-            "reapply_sysctl = 0\n",
-            {
-                "/etc/tuned/site/tuned.conf": (
-                    "[main]\ninclude=throughput-performance\n[sysctl]\nkernel/numa_balancing=0\n"
-                )
-            },
-            False,
-        ),
-        ("reapply_sysctl = 0\n", {"/etc/tuned/active_profile": "balanced\n"}, False),
-    ],
+    ROWS["test_a_profile_of_tuned_that_wins_over_sysctl_d_is_named"],
 )
 def test_a_profile_of_tuned_that_wins_over_sysctl_d_is_named(node, main, more, wins):
     plant(node.root, {**TUNED, "/etc/tuned/tuned-main.conf": main, **more})
@@ -522,12 +503,7 @@ def test_lines_that_are_no_utf8_keep_their_bytes(node):
 
 @pytest.mark.parametrize(
     ("limit", "wanted", "most", "hard"),
-    [
-        ("nofile", 20000, 20000, "20000"),
-        ("nofile", 131072, 1048576, "524288"),
-        ("memlock", -1, None, "unlimited"),
-        ("memlock", 1048576, 2097152, "2048"),
-    ],
+    ROWS["test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_it"],
 )
 def test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_it(
     limit, wanted, most, hard

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 import smoke_runs
+from case_rows import case_rows
 
 from unhang.core.verdict.streams import Stream, stories
 from unhang.smoke.bandwidth import group_of
 from unhang.smoke.transports import transport_rows
+
+ROWS = case_rows(__file__)
 
 CAPTURE = (
     Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "torch-gpu-test-nccl-info.txt"
@@ -94,44 +97,8 @@ def test_one_rank_is_no_group_whose_bandwidth_could_be_judged():
 
 @pytest.mark.parametrize(
     "lines, joined, kind, label",
-    [
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"], [(0, 1)], "nvlink", "NVLink (P2P/CUMEM)"),
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read"], [], "pcie",
-        "P2P over PCIe (P2P/CUMEM/read)"),
-        (["Channel 00/0 : 0[1b000] -> 1[3d000] via P2P/IPC"], None, "p2p",
-        "P2P, NVLink or PCIe (P2P/IPC)"),
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer"], [(0, 1)], "nvlink",
-        "NVLink (P2P/direct pointer)"),
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/indirect/3[3]"], [(0, 3)], "pcie",
-        "P2P over PCIe (P2P/indirect/3[3])"),
-        (["Pattern 4, crossNic 0, nChannels 12, bw 20.000000/20.000000, type NVL/PIX, sameChannels 1", "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"],
-         None, "nvlink", "NVLink (P2P/CUMEM)"),
-        (["Pattern 4, crossNic 0, nChannels 2, bw 12.000000/12.000000, type PHB/PIX, sameChannels 1", "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC"],
-         None, "pcie", "P2P over PCIe (P2P/IPC)"),
-        (["Channel 02 : 0[0] -> 1[1] via SHM/direct/direct"], [(0, 1)], "shm",
-        "host memory (SHM/direct/direct)"),
-        (["Channel 32 : 0[3000] -> 1[c3000] via SHM/direct/direct comm 0x557519a97630 nRanks 02"],
-        [], "shm", "host memory (SHM/direct/direct)"),
-        (["NET/Socket : Using [0]eth0:192.0.2.7<0>",
-        "Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0"], None, "net",
-        "NET Socket by eth0:192.0.2.7"),
-        (["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/RoCE [RO]; OOB eth0:10.0.4.19<0>",
-          "Channel 00/0 : 0[3] -> 1[0] [send] via NET/IB/2/GDRDMA"],
-         None, "net", "NET IB by mlx5_2:1/RoCE with GPUDirect RDMA"),
-        (["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.4.19<0>",
-        "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/1(4)/GDRDMA(PCI)"],
-         None, "net", "NET IB by mlx5_1:1/IB with GPUDirect RDMA"),
-        (["NET/IB : Using [0]={[0] rocep1:1/RoCE, [1] rocep1:2/RoCE}",
-        "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"],
-         None, "net", "NET IB by {[0] rocep1:1/RoCE, [1] rocep1:2/RoCE}"),
-        (["Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/3/GDRDMA"], None, "net",
-        "NET AWS Libfabric by device 3 with GPUDirect RDMA"),
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/IPC",
-        "Channel 01 : 0[0] -> 1[1] via SHM/direct/direct"], [(0, 1)], "shm",
-         "NVLink (P2P/IPC), host memory (SHM/direct/direct)"),
-        (["Channel 00/0 : 0[0] -> 1[1] via NEWWAY/7"], None, None, "NEWWAY/7"),
-    ],
-)  # fmt: skip
+    ROWS["test_each_way_has_its_kind_and_label"],
+)
 def test_each_way_has_its_kind_and_label(lines, joined, kind, label):
     [row], _ = rows_of(log_of(*lines), joined)
     assert (row.sender, row.receiver, row.kind, row.label) == (0, 1, kind, label)

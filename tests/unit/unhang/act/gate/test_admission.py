@@ -8,6 +8,7 @@ import json
 import subprocess
 
 import pytest
+from case_rows import case_rows
 from documented_command import as_typed
 from local_fleet import PROJECT
 
@@ -18,6 +19,8 @@ from unhang.cli import main
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang_node.facts.parse.admission import parse_admission
+
+ROWS = case_rows(__file__)
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 SMOKE = {
@@ -297,17 +300,7 @@ def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
 
 @pytest.mark.parametrize(
     ("record", "key", "message"),
-    [
-        ("nowhere", "gate_key.pub", "nowhere cannot be read as an admission record"),
-        ("gate_key.pub", "gate_key.pub", "the line with the admission record is missing"),
-        (
-            "runs/20261120T175745Z-c128066de5/gate.json",
-            "gate_key.pub",
-            "the record is not of the schema unhang/admission/1",
-        ),
-        ("gate_key.pub", "missing.pub", "the gate's public key"),
-        ("gate_key.pub", "gate_key_without", "the gate's public key"),
-    ],
+    ROWS["test_what_cannot_be_read_is_one_line_and_exit_code_2"],
 )
 def test_what_cannot_be_read_is_one_line_and_exit_code_2(
     gated, capsys, tmp_path, record, key, message
@@ -322,13 +315,7 @@ def test_what_cannot_be_read_is_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (["--verify", "x"], "--key is missing: --verify needs the gate's public key"),
-        (["gpu001", "--verify", "x", "--key", "k"], "--verify takes no HOSTS beside it"),
-        (["--verify", "x", "--key", "k", "-o", "junit"], "takes table or json with --verify"),
-        ([], "preprovision takes HOSTS alone, or --verify RECORD"),
-        (["gpu001", "--facts", "x"], "preprovision takes HOSTS alone, or --verify RECORD"),
-    ],
+    ROWS["test_options_that_do_not_fit_together_are_refused_before_anything_is_read"],
 )
 def test_options_that_do_not_fit_together_are_refused_before_anything_is_read(
     capsys, options, message

@@ -6,10 +6,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from case_rows import case_rows
 from driver_cases import JOB, KERNEL, OFFERS, PERSISTENCED, SERVICES, TRIXIE_550, UNLOAD, case, rows
 
 from unhang.act.role_changes.driver_plan import plan_driver
 from unhang.act.role_changes.driver_sets import names_to_ask
+
+ROWS = case_rows(__file__)
 
 TESLA = "535.274.02-1~deb13u1"
 TESLA_535 = {
@@ -223,13 +226,7 @@ def test_other_packages_of_the_same_family_are_changed_and_not_removed():
 
 @pytest.mark.parametrize(
     ("wish", "version", "action"),
-    [
-        ({"min": "535.54.03"}, "550.163.01", "none"),
-        ({"min": "535.54.03", "max": "535.999"}, "535.274.02", "install"),
-        ({"max": "535.261.03"}, "535.261.03", "install"),
-        ({"min": "550.54.14", "max": "550.999"}, "550.163.01", "none"),
-        ({"held": True}, "550.163.01", "none"),
-    ],
+    ROWS["test_a_range_keeps_what_is_in_it_and_else_takes_the_newest_of_its_branch"],
 )
 def test_a_range_keeps_what_is_in_it_and_else_takes_the_newest_of_its_branch(wish, version, action):
     plan = plan_driver(case({"driver": wish}))
@@ -485,13 +482,7 @@ def test_on_red_hats_a_stream_that_is_not_there_is_refused_and_flat_repositories
 
 @pytest.mark.parametrize(
     ("architecture", "loaded", "branch", "flavour"),
-    [
-        ("blackwell", "proprietary", "580", "open"),
-        ("volta", "open", "580", "proprietary"),
-        ("hopper", "open", "535", "open"),
-        ("hopper", None, "580", "open"),
-        ("hopper", None, "550", "proprietary"),
-    ],
+    ROWS["test_a_flavour_that_the_policy_does_not_name_is_that_of_the_gpus_then_the_loaded_one"],
 )
 def test_a_flavour_that_the_policy_does_not_name_is_that_of_the_gpus_then_the_loaded_one(
     architecture, loaded, branch, flavour

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from case_rows import case_rows
 from driver_cases import JOB, case
 
 from unhang.act.role_changes.gpu_reset_plan import needs_whole, plan_gpu_reset
+
+ROWS = case_rows(__file__)
 
 UUID = "GPU-00000005-0000-4000-8000-000000000000"
 AT = "0000:1a:00.0"
@@ -97,18 +100,7 @@ def test_a_gpu_in_mig_mode_is_refused():
 
 @pytest.mark.parametrize(
     ("changes", "whole"),
-    [
-        ({}, False),
-        ({"architecture": "ampere"}, False),
-        ({"fabric_manager": {"nvswitch_present": True, "running": False}}, True),
-        ({"fabric_manager": {"nvswitch_present": False}}, False),
-        ({"architecture": "volta"}, True),
-        ({"architecture": "volta", "fabric_manager": {"nvswitch_present": False}}, True),
-        ({"architecture": "volta", "interconnect": {"by_gpu": [{"nvlinks_active": 0}]}}, False),
-        ({"architecture": None}, True),
-        ({"fabric_manager": {"nvswitch_present": None}}, None),
-        ({"interconnect": {"by_gpu": None}}, None),
-    ],
+    ROWS["test_the_board_decides_whether_all_gpus_are_reset_together"],
 )
 def test_the_board_decides_whether_all_gpus_are_reset_together(changes, whole):
     assert needs_whole(inputs(95, **changes)) is whole
