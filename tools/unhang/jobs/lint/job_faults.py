@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.knowledge import Findings, row_of
+from unhang.jobs.lint.launch import is_loopback
 from unhang.jobs.lint.launch_faults import (
-    Relation,
     check_launches,
     fault,
-    is_loopback,
     meeting_points,
     unfit,
 )
@@ -25,12 +24,6 @@ _OF_FABRIC = re.compile(r"(?:NCCL|FI|UCX)_[A-Z0-9_]{1,80}")
 _OF_LOGS = re.compile(r"_(?:LOG|DEBUG|DUMP|STATS|TRACE|HOSTID|TOPO_FILE|CONF_FILE)")
 _OF_DEVICES = re.compile(r"_(?:NET_DEVICES|IFACE|IFNAME|HCA|DOMAIN)(?:_|$)")
 _IN_ONE = re.compile(r"\d{1,3}(?:,\s?\d{1,3}){1,15}")
-_OF_CONTAINERS = (
-    Relation("pod_shm", "little", "<", "shared", "gpus"),
-    Relation("shared_above_memory", "shared", "<=", "place.memory", "shared", "crowd"),
-    Relation("little_memory", "least", "<=", "place.memory", "place.memory"),
-    Relation("announced", "announced", "<=", "gpus", "announced"),
-)
 
 
 def check_jobs(jobs: Sequence[Job]) -> Findings:
@@ -42,7 +35,7 @@ def check_jobs(jobs: Sequence[Job]) -> Findings:
         for group in [job.launches] if is_one else [role.launches for role in job.roles]:
             yield from check_launches(group, reached=reached)
         for role in job.roles:
-            yield from unfit(role, _OF_CONTAINERS)
+            yield from unfit(role, "relations_of_containers")
             if role.devices and role.gpus is not None and not role.may_lock:
                 yield fault("pod_ipc_lock", role.gpus)
         yield from _refused(job)

@@ -20,12 +20,10 @@ Options = Mapping[str, Text]
 _HOST = re.compile(r"\s*([\w.-]{1,255})(?::(\d{1,4})\b|[^\n]*?\b(?:max_)?slots\s*=\s*(\d{1,4}))?")
 PER_NODE = re.compile(r"ppr:(\d{1,3}):node")
 _VISIBLE = re.compile(r"[\w.:-]{1,60}(?:,[\w.:-]{1,60}){0,63}")
-# GPUs: DGX-2 and Google's a2-megagpu-16g have 16, the most in one machine
-MOST_OF_A_MACHINE = 16
-# bytes: importing torch and making a CUDA context take 1.5 to 2 GiB of a process's memory, and
-# NCCL's and the script's own buffers are on top; below this even an idle rank is in danger
-LEAST_OF_A_RANK = 3 << 30
 _SHELLS = ("bash", "sh", "zsh")
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked for in a command
+_LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.\d{1,3}|::1|\[::1\])(?::\d{0,5})?")
+_BRIDGE = re.compile(r"172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?")
 NOTHING = Command(0, "", [], {}, {})
 # what differs in each task
 OF_TASKS = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID")
@@ -76,6 +74,11 @@ class Step(NamedTuple):
         return next((self.options[one] for one in names if one in self.options), None)
 
 
+def limit(name: str) -> int:
+    """A number of `launch_limits`."""
+    return int(table("launch_limits")[name]["most"])
+
+
 class Crowd:
     """Ranks that share the memory of a node or container."""
 
@@ -84,7 +87,7 @@ class Crowd:
     @property
     def least(self) -> Count:
         """The bytes that several ranks take at least."""
-        return placed(LEAST_OF_A_RANK * self.crowd, 0) if self.crowd > 1 else None
+        return placed(limit("memory_of_a_rank") * self.crowd, 0) if self.crowd > 1 else None
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class Launch(Crowd):
     all      processes of the whole job, as it says
     axes     parallel sizes by axis
     meets    the address at which ranks are to meet
+    backend  of their rendezvous
     hosts    those that it names
     slots    processes that they take, None if one does not say
     by       what the script itself runs, with the variables that are known there
@@ -121,10 +125,11 @@ class Launch(Crowd):
     rank: Count = None
     axes: Mapping[str, Number] = field(default_factory=dict)
     meets: Text | None = None
+    backend: Text | None = None
     hosts: Sequence[Host] = ()
     slots: Count = None
     by: Command = NOTHING
-    inside: str = ""
+    inside: str | None = None
     once = ONE
 
     def step(self, *kinds: str) -> Step | None:
@@ -141,9 +146,9 @@ class Launch(Crowd):
         return self.step("launcher") or Step({"program": ""}, {})
 
     @property
-    def launcher(self) -> str:
+    def launcher(self) -> str | None:
         """Its name."""
-        return str(self.starter.row["program"])
+        return self.starter.row["program"] or None
 
     @property
     def served(self) -> bool:
@@ -172,8 +177,8 @@ class Launch(Crowd):
         """The same apart; the port is the default of Ray's head if it says none."""
         given = self.meets or self.variable("MASTER_ADDR") or ""
         host, _sign, port = given.rpartition(":")
-        ray = self.step("ray")
-        head = ray.row["port_of_head"] if ray and "head" in ray.options else ""
+        ray = self.ray
+        head = ray.row["port_of_head"] if ray and ray.given("head") is not None else ""
         return (host, port) if port.isdecimal() else (given, self.port or head)
 
     @property
@@ -189,10 +194,52 @@ class Launch(Crowd):
         return next(filter(None, named), None) or self.variable("MASTER_PORT")
 
     @property
+    def ray(self) -> Step | None:
+        """The step that starts a node of Ray."""
+        return self.step("ray")
+
+    @property
+    def container(self) -> Step | None:
+        """The step that starts a container."""
+        return self.step("container")
+
+    @property
+    def mounts_shared(self) -> bool:
+        """Whether it names /dev/shm."""
+        return SHARED_MEMORY in self.command.shown
+
+    @property
+    def at_itself(self) -> bool:
+        """Whether it meets others at an address of its own machine alone."""
+        return is_loopback(self.meets) or self.on_bridge
+
+    @property
+    def on_bridge(self) -> bool:
+        """Whether it meets them at one of Docker's own network."""
+        return _BRIDGE.fullmatch(self.meets or "") is not None
+
+    @property
+    def own_head(self) -> Text | None:
+        """The address of Ray's head, if it is that of each machine itself."""
+        given = self.ray and self.ray.given("own_name")
+        odd = is_loopback(given) or given == "0.0.0.0"  # noqa: S104 - in a command
+        return given if odd and self.place.nodes != 1 else None
+
+    @property
+    def returns(self) -> bool:
+        """Whether its program ends while what it has started goes on."""
+        return self.ray is not None and self.ray.given("stays") is None
+
+    @property
+    def endpoint_alone(self) -> bool:
+        """Whether its rendezvous reads no other address than its endpoint."""
+        return self.backend == "c10d"
+
+    @property
     def by_srun(self) -> bool:
         """Whether srun starts it."""
         step = self.step("step")
-        return step is not None and step.row["program"] == "srun"
+        return step is not None and "gives" in step.row
 
     @property
     def several(self) -> bool:
@@ -284,7 +331,7 @@ class Launch(Crowd):
     @property
     def most(self) -> Count:
         """GPUs of the largest machine, where those of the node are not known."""
-        return placed(MOST_OF_A_MACHINE, 0) if self.each and self.gpus is None else None
+        return placed(limit("gpus_of_a_machine"), 0) if self.each and self.gpus is None else None
 
     @property
     def gpus_at(self) -> Launch | Count:
@@ -336,6 +383,11 @@ class Launch(Crowd):
     def devices(self) -> Count:
         """Devices of which Lightning expects a task each."""
         return number(self.options.get("trainer.devices")) if self.by_srun else None
+
+
+def is_loopback(address: object) -> bool:
+    """Whether an address, also with a port, is the machine's own on every machine."""
+    return _LOOPBACK.fullmatch(str(address)) is not None
 
 
 def divided(whole: Count, by: Count) -> Count:
@@ -409,7 +461,7 @@ def launches_of(
     place: Place,
     outer: Sequence[Step] = (),
     by: Command | None = None,
-    inside: str = "",
+    inside: str | None = None,
 ) -> Iterator[Launch]:
     """The launches of a script, and of the scripts in its words (bash -c '...')."""
     for command in script.commands:
@@ -458,7 +510,8 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
         kind = step.row["kind"]
         asked = {name: number(step.given(name)) for name in ("nodes", "whole", "each", "rank")}
         parts["each"] = number(step.given("gpus")) or parts.get("each")
-        parts["meets"] = step.given("meets") or parts.get("meets")
+        for name in ("meets", "backend"):
+            parts[name] = step.given(name) or parts.get(name)
         if kind == "step":
             parts["nodes"], parts["tasks"] = _spread(step, place)
             parts["all"] = asked["whole"]

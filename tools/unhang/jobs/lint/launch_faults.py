@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, row_of, said
-from unhang.jobs.lint.launch import Launch, Options, Step, times
+from unhang.jobs.lint.launch import Launch, Options, Step, is_loopback, times
 from unhang.jobs.lint.placed import ONE, Placed, number, placed
 from unhang.jobs.lint.shell import variable, varies
 
-_LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.\d{1,3}|::1|\[::1\])(?::\d{0,5})?")
-_BRIDGE = re.compile(r"172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?")
 _OWN_NAME = re.compile(r"(?:\$\(|`)?\s?(?:hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\b)")
 _READS_MASTER = re.compile(r"python|\.(?:py|sh)$|^\./|^(?:bash|sh)$|\$")
 _GPUS_OF_NODE = re.compile(r"gpus_per_node$|^nproc_per_node$")
@@ -32,76 +31,42 @@ _OF_JOB = re.compile(r"\$\{?(?:SLURM_PROCID|OMPI_COMM_WORLD_RANK|PMIX?_RANK)\b")
 _OPTIONS = re.compile(r"(?i)arg|opt|flag|env|param|var")
 _UNKNOWN = re.compile(r"\$\{?\w+(?:\[@\])?\}?")
 _READS_FILE = re.compile(r"(?:^|[;&|]\s*)(?:source|\.)\s")
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked for in a command
 _FITS = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     "divides": lambda by, whole: whole % by == 0,
+    "never": lambda *_: False,
 }
 
 
-class Relation(NamedTuple):
-    """Two quantities that must fit each other: a fault if both are known and do not. found, wanted:
-    their names. at: whose place is shown, the command's without. when, unless: claims, of which
-    all, and none, must be true."""
-
-    fault: str
-    found: str
-    fits: str
-    wanted: str
-    at: str = ""
-    when: str = ""
-    unless: str = ""
-
-
-RELATIONS = (
-    Relation("waits_for_others", "waits", "==", "place.nodes", "", "launcher of_all",
-             "command.of_some of_pods alone"),
-    Relation("on_first_node", "place.nodes", "<=", "only_there", "", "launcher",
-             "command.of_some"),
-    Relation("not_divided", "waits", "divides", "all", "all", "launcher", "command.of_some"),
-    Relation("in_each_task", "tasks", "<=", "once", "", "launcher counts_tasks",
-             "command.of_some"),
-    Relation("rank_beyond", "own_rank", "<", "waits", "own_rank"),
-    Relation("few_hosts", "waits", "<=", "named", "", "starter.row.bound"),
-    Relation("few_slots", "processes", "<=", "least_slots", "", "starter.row.bound",
-             "oversubscribes"),
-    Relation("few_slots", "all", "<=", "room", "", "by_mpi", "starter.row.bound oversubscribes"),
-    Relation("little_memory", "least", "<=", "place.memory", "place.memory", "runs_python",
-        "of_pods"),
-    Relation("counts_one_machine", "all", "!=", "gpus", "all", "count several", "served"),
-    Relation("too_few_gpus", "wanted", "<=", "gpus", "gpus_at"),
-    Relation("too_few_anywhere", "wanted", "<=", "most"),
-    Relation("axes", "size", "<=", "place.total", "size", "spans"),
-    Relation("axes_of_world", "size", "divides", "ranks", "size"),
-    Relation("world_size", "world", "==", "ranks", "world"),
-    Relation("unlike_devices", "devices", "==", "tasks", "", "", "launcher"),
-)  # fmt: skip
-
-
-def unfit(value: Any, relations: Sequence[Relation]) -> Findings:
-    """The relations that do not hold between the quantities of a launch, or of a container: the
-    first of each rule."""
+def unfit(value: Any, relations: str) -> Findings:
+    """The rows of a table of relations that do not hold in a launch, or in a container: the first
+    of each rule."""
     rules = set[str]()
-    for one in relations:
-        found, wanted = quantity(value, one.found), quantity(value, one.wanted)
-        if found is None or wanted is None or _FITS[one.fits](found, wanted):
+    for row in table(relations).values():
+        found, wanted = (quantity(value, row[one]) for one in ("found", "wanted"))
+        if found is None or wanted is None or _FITS[row["fits"]](found, wanted):
             continue
-        claimed = all(quantity(value, name) for name in one.when.split())
-        if claimed and not any(quantity(value, name) for name in one.unless.split()):
-            at = quantity(value, one.at) if one.at else value
-            made = fault(one.fault, at, value.place.row, of=value, found=found, wanted=wanted)
+        claims = [quantity(value, name) not in (None, False) for name in row["when"]]
+        claims += [quantity(value, name) in (None, False) for name in row["unless"]]
+        if all(claims):
+            at, where = quantity(value, row["at"]), value.place.row
+            made = fault(row["fault"], at, where, of=value, found=found, wanted=wanted)
             if made.rule not in rules:
                 yield made
             rules.add(made.rule)
 
 
 def quantity(value: Any, path: str) -> Any:
-    """A quantity or claim of a launch or container, by its name or names with dots."""
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else getattr(value, name)
+    """A quantity or claim of a launch or container, by its name or names with dots: after a step
+    those of its row. None if there is none."""
+    for name in filter(None, path.split(".")):
+        if isinstance(value, Step) and name != "row":
+            value = value.given(name)
+        elif value is not None:
+            value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
     return value
 
 
@@ -109,7 +74,7 @@ def check_launches(launches: Sequence[Launch], *, reached: bool = False) -> Find
     """The findings of the launches of one script, pod or task. reached: whether other nodes call
     the first one by its name, so that it may call itself localhost."""
     for launch in launches:
-        yield from unfit(launch, RELATIONS)
+        yield from unfit(launch, "relations_of_launches")
         for check in _CHECKS:
             yield from check(launch)
     yield from _starts(launches)
@@ -127,11 +92,6 @@ def fault(key: str, at: Launch | Placed, where: str = "any", **values: Any) -> F
     return said(key, place.line, place.shown, words)
 
 
-def is_loopback(address: object) -> bool:
-    """Whether an address, also with a port, is the machine's own on every machine."""
-    return _LOOPBACK.fullmatch(str(address)) is not None
-
-
 def _ranks_of_nodes(launch: Launch) -> Findings:
     """One number for all nodes, and torchrun that is told to be alone."""
     options, nodes = launch.options, launch.nodes
@@ -144,7 +104,7 @@ def _ranks_of_nodes(launch: Launch) -> Findings:
     ]
     if "standalone" in options and options.get("nnodes", "1") != "1" and given:
         yield fault("standalone", launch, name=given[0])
-    is_static = options.get("rdzv_backend", "static") == "static" and "rdzv_endpoint" not in options
+    is_static = (launch.backend or "static") == "static" and "rdzv_endpoint" not in options
     is_one = is_static and launch.rank is not None and (nodes or ONE) > 1 != launch.waits
     if is_one and launch.of_all and not (launch.command.of_some or launch.of_pods):
         early = "read_too_early" if "SLURM_" in launch.command.shown else "one_rank_for_all"
@@ -157,6 +117,7 @@ def _of_tasks(launch: Launch) -> Findings:
     nodes, tasks, own = launch.nodes, launch.tasks, launch.command
     started = (nodes or 0) * (tasks or 1)
     step = launch.step("step", "everywhere")
+    yield from sees_one_gpu(launch.options if step else {})
     if step is None or own.of_some:
         return
     found: dict[int, Finding] = {}
@@ -254,28 +215,6 @@ def _starts(launches: Sequence[Launch]) -> Findings:
         yield fault("starts", starts[0], started=placed(started, 0))
 
 
-def _containers(launch: Launch) -> Findings:
-    """docker run: its network, its shared memory."""
-    step, meets = launch.step("container"), launch.meets
-    if step is None:
-        return
-    given, text = step.options.keys(), launch.command.shown
-    with_gpus = given & {"gpus", "runtime"} or "nvidia.com/gpu" in text
-    if with_gpus and not given & {"shm_size", "ipc"} and _SHARED_MEMORY not in text:
-        yield fault("container_shm", launch)
-    odd = meets and (is_loopback(meets) or _BRIDGE.fullmatch(meets))
-    if launch.launcher and launch.several and not odd and not given & {"net", "network"}:
-        yield fault("container_on_bridge", launch)
-
-
-def _steps(launch: Launch) -> Findings:
-    """What srun does to what it starts."""
-    options, ray = launch.options, launch.step("ray")
-    yield from sees_one_gpu(options if launch.step("step") else {})
-    if launch.by_srun and ray and "block" not in ray.options and not launch.inside:
-        yield fault("ray_that_ends", launch)
-
-
 def sees_one_gpu(options: Options) -> Findings:
     """Options with which each task sees one GPU."""
     for name in ("gpus_per_task", "gpu_bind"):
@@ -283,7 +222,7 @@ def sees_one_gpu(options: Options) -> Findings:
             yield fault("one_gpu_per_task", options[name])
 
 
-_CHECKS = (_ranks_of_nodes, _of_tasks, _hosts, _forwarded, _containers, _steps)
+_CHECKS = (_ranks_of_nodes, _of_tasks, _hosts, _forwarded)
 
 
 def _on_one_machine(launches: Sequence[Launch]) -> bool:
@@ -330,20 +269,8 @@ def _meeting(launches: Sequence[Launch]) -> Findings:
     alone = _on_one_machine(launches)
     yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
     for launch in launches:
-        options, ray, address = launch.options, launch.step("ray"), launch.meets or ""
-        head, nodes = options.get("node_ip_address", ""), launch.place.nodes
-        odd_head = is_loopback(head) or head == "0.0.0.0"  # noqa: S104 - in a command
-        if ray and "head" in ray.options and odd_head and nodes != 1:
-            yield fault("ray_head", launch)
-        if not launch.launcher or launch.waits is None or launch.waits < 2:
-            continue
-        unread = options.get("rdzv_backend") == "c10d" and "rdzv_endpoint" not in options
-        own = launch.starter.row.get("own_address")  # accelerate makes the endpoint of its address
-        if _BRIDGE.fullmatch(address):
-            yield fault("docker_address", launch)
-        elif own and unread and address:
-            yield fault("unread_address", launch)
-        if own and not (launch.place.meets or launch.meets):
+        met = launch.place.meets or launch.meets or (launch.waits or 0) < 2
+        if launch.starter.row.get("own_address") and not met:
             yield from _no_address(launch, alone=alone)
 
 

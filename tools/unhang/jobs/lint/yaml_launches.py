@@ -11,7 +11,16 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from unhang.core.catalogue.own_tables import table
-from unhang.jobs.lint.launch import Crowd, Launch, Place, Step, launch_of, launches_of, times
+from unhang.jobs.lint.launch import (
+    SHARED_MEMORY,
+    Crowd,
+    Launch,
+    Place,
+    Step,
+    launch_of,
+    launches_of,
+    times,
+)
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, bytes_of, number, placed
 from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell
@@ -31,7 +40,6 @@ _RDMA = re.compile(
 _OF_WORKER = re.compile(r"'GPU': ([\d.]{1,6})\b")
 _OF_POD = re.compile(r"\$\((\w{1,80})\)")
 _MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")  # operators set what torchrun reads
-_SHARED = "/dev/shm"  # noqa: S108 - looked for in a file
 _TASKS = (("skypilot", "num_nodes", "run"), ("dstack", "nodes", "commands"))
 
 
@@ -146,7 +154,7 @@ def _command(at: Any) -> Command:
 def _service(fields: Map, place: Place, scripts: Sequence[Any] = ()) -> Role:
     """A service of compose, or a container like one. scripts: files that its words name."""
     given, size = fields.get("shm_size"), None
-    mounted = any(_SHARED in one for one in parts_of(Text, fields))
+    mounted = any(SHARED_MEMORY in one for one in parts_of(Text, fields))
     if not (fields.keys() & {"ipc", "extends"} or mounted):
         size = bytes_of(given) if given else placed(DEFAULT_SHARED, 0, how="default")
     role = replace(
@@ -258,7 +266,7 @@ def _containers(
     """The containers of a pod, with what the pod itself gives them."""
     everything = [*parts_of(Text, holder)]
     shown = [" ".join(one.shown.replace('"', "").split()) for one in everything]
-    has_shared = version.startswith("ray.io/") or any(_SHARED in one for one in everything)
+    has_shared = version.startswith("ray.io/") or any(SHARED_MEMORY in one for one in everything)
     has_shared = has_shared or "hostIPC: true" in shown
     sizes = [bytes_of(one) for one in everything if one.shown.startswith("sizeLimit")]
     limit = next(filter(None, sizes), None) if "medium: Memory" in shown else None
