@@ -60,9 +60,8 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
     asked = options.get("gpus_per_node") or options.get("gres")
     per_node = number(placed(gpus_asked(options), asked)) if asked else None
     per_node = per_node or divided(gpus, nodes) or times(per_task, each)
-    spreading = [name for name, row in table("launchers").items() if row["kind"] in _SPREADING]
-    # the second is the one that deepspeed reads if none is named
-    spreads = re.search(rf"\b(?:{'|'.join(spreading)})\b|/job/hostfile", text) is not None
+    spreading = {name for name, row in table("launchers").items() if row["kind"] in _SPREADING}
+    spreading |= {"hostfile"}  # of /job, which deepspeed reads if none is named
     memory = bytes_of(options.get("mem"), "m") or times(
         bytes_of(options.get("mem_per_gpu"), "m"), per_node
     )
@@ -77,9 +76,8 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
         here,
         per_node,
         gpus or times(nodes, per_node),
-        spreads=spreads,
+        spreads=not spreading.isdisjoint(script.words),
         row="slurm" if options else "any",
-        meets="PET_" in text,
         memory=memory,
         beside=beside,
         text=text,

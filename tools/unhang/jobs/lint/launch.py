@@ -209,6 +209,12 @@ class Launch(Crowd):
         return SHARED_MEMORY in self.command.shown
 
     @property
+    def is_told(self) -> bool:
+        """Whether it may learn elsewhere where to meet: torchrun reads PET_ and its options."""
+        names = {*self.command.held, *self.command.exported}
+        return self.place.meets or any(one.startswith("PET_") for one in names)
+
+    @property
     def at_itself(self) -> bool:
         """Whether it meets others at an address of its own machine alone."""
         return is_loopback(self.meets) or self.on_bridge

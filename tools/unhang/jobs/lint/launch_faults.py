@@ -269,7 +269,7 @@ def _meeting(launches: Sequence[Launch]) -> Findings:
     alone = _on_one_machine(launches)
     yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
     for launch in launches:
-        met = launch.place.meets or launch.meets or (launch.waits or 0) < 2
+        met = launch.is_told or launch.meets or (launch.waits or 0) < 2
         if launch.starter.row.get("own_address") and not met:
             yield from _no_address(launch, alone=alone)
 

@@ -14,7 +14,7 @@ from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.hcl_nodes import documents_of
 from unhang.jobs.lint.placed import Text, placed
 from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
-from unhang.jobs.lint.shell import read_shell
+from unhang.jobs.lint.shell import EXPANSION, read_shell
 from unhang.jobs.lint.yaml_nodes import Map, parts_of
 from unhang_node.facts.parse.nccl_conf import parse_nccl_conf
 from unhang_node.facts.parse.systemd_env import parse_unit
@@ -27,13 +27,8 @@ _MISSPELT = re.compile(r"(?:NCC|NCL|NCLL|NCCCL|NNCL|NCLC|CNCL)_(?=[A-Z])")
 _WANTED = re.compile(
     r"TORCH_FR_|TORCH_NCCL_|(?i:NCCL_)|ENABLE_NCCL_|GLOO_SOCKET_IFNAME$|TORCH_DISTRIBUTED_DEBUG$|CUDA_LAUNCH_BLOCKING$|RDMAV_FORK_SAFE$"
 )
-_DEFAULTED = re.compile(r"\$\{\w{1,100}:?[-=](?P<value>[^}$]{0,200})\}")
 _YAML_KEY = re.compile(r"(?:TORCH_|ENABLE_)?NCCL_\w{2,100}|TORCH_FR_\w{2,80}")
-_PAIR = re.compile(
-    r"""["'](?P<name>(?:TORCH_)?NCCL_[A-Z0-9_]{2,100})["']\s{0,4}:\s{0,4}(?:["'](?P<text>[^"'\s]{1,400})["']|(?P<number>\d{1,20})\b)"""
-)
 _PAIR = re.compile(r"(?P<name>\w{3,100})=(?P<value>[^\n]{0,400})")
-_USED = re.compile(r"\$\{?(\w{3,100})")
 _TEST_OF_NCCL = re.compile(
     r"\b(?:all_?reduce|all_?gather|all_?to_?all|reduce_scatter|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf"
 )
@@ -131,7 +126,7 @@ def _script(text: str, first: int = 1, depth: int = 0) -> Iterator[Setting]:
     script = read_shell(_DIRECTIVES.sub(r"\1", text), {}, first)
     runs = depth == 0 and (text.startswith("#!") or "#SBATCH" in text)
     exported = script.exported
-    used = {*_USED.findall(text)} - exported
+    used = script.used - exported
     inner = [*script.written.values()]
     for name, value, how in script.assigned:
         plain = how not in _SEEN_BY_OTHERS
@@ -168,8 +163,9 @@ def _plain(value: str) -> str | None:
     bare = value.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'":
         bare = bare[1:-1]
-    if defaulted := _DEFAULTED.fullmatch(bare):
-        return defaulted["value"]
+    found = EXPANSION.fullmatch(bare)
+    if found and found["default"] is not None:
+        return found["default"]
     return None if "$" in bare or "`" in bare or "{{" in bare else bare
 
 

@@ -27,8 +27,9 @@ _SHELL = Language(tree_sitter_bash.language())
 _OF_SOME = ("if_statement", "case_statement", "while_statement", "for_statement")
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion")
 _LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
-_EXPANSION = re.compile(
-    r"\$\{?(?P<sign>[!#]?)(?P<name>\w+)(?:\[(?P<index>[@*]|\d{1,4})\])?(?::?-(?P<default>[^}$]*))?\}?"
+_WORD = re.compile(r"[\w./-]+")
+EXPANSION = re.compile(
+    r"\$\{?(?P<sign>[!#]?)(?P<name>\w+)(?:\[(?P<index>[@*]|\d{1,4})\])?(?::?[-=](?P<default>[^}$]*))?\}?"
 )
 _SEQUENCE = re.compile(r"(?:\$\(seq |\{)(\d{1,4})(?: |\.\.)(\d{1,4})[)}]")
 _EXPORTS_ALL = re.compile(r"set (?:-\w{0,4}a\w{0,4}|-o allexport)")
@@ -68,12 +69,23 @@ class Command(NamedTuple):
 
 class Script(NamedTuple):
     """written: here documents by the name of their file. assigned: values as they are written, each
-    beside the kind of statement: command for a prefix, declaration_command for an export."""
+    beside the kind of statement: command for a prefix, declaration_command for an export. used: the
+    variables that it expands."""
 
     commands: list[Command]
     written: Mapping[str, Text]
     assigned: list[tuple[str, Text, str]]
     exported: Set[str] = frozenset()
+    used: Set[str] = frozenset()
+
+    @property
+    def words(self) -> Set[str]:
+        """Those of its commands, values and here documents, also inside of others, without the
+        folders of a path."""
+        texts = [word for one in self.commands for word in one.words]
+        texts += [value for _name, value, _how in self.assigned]
+        parts = (one for text in [*texts, *self.written.values()] for one in _WORD.findall(text))
+        return {one.rpartition("/")[2] for one in parts}
 
 
 @lru_cache(maxsize=4)
@@ -87,7 +99,8 @@ def read_shell(text: str, given: Held, first: int = 1) -> Script:
     source = text.encode("utf-8", "replace")
     reading = _Reading(source if len(source) <= LARGEST else b"", first, given)
     commands = [*islice(reading.commands(), MOST_COMMANDS)]
-    return Script(commands, reading.written, reading.assigned, reading.exported.keys())
+    written, exported, used = reading.written, reading.exported.keys(), {*reading.used()}
+    return Script(commands, written, reading.assigned, exported, used)
 
 
 def raw_of(node: Node) -> str:
@@ -145,6 +158,15 @@ class _Reading:
                 waiting += [
                     (one, of_some or bool(tested), loop) for one in reversed(children[skipped:])
                 ]
+
+    def used(self) -> Iterator[str]:
+        """The names that are expanded."""
+        waiting = [self.tree.root_node]
+        while waiting:
+            node = waiting.pop()
+            waiting += node.named_children
+            if node.type == "variable_name" and node.parent and node.parent.type in _EXPANSIONS:
+                yield raw_of(node)
 
     def _turns(self, loop: Node) -> dict[str, Sequence[object]]:
         """The variables of a loop with their values, none if these are unknown."""
@@ -217,7 +239,7 @@ class _Reading:
     def _words(self, node: Node, *, split: bool = True) -> list[Text]:
         """A word; several for an array, and for a variable without quotes."""
         alone = node.type in ("command_name", "string") and len(node.named_children) == 1
-        found = _EXPANSION.fullmatch(raw_of(node.named_children[0] if alone else node))
+        found = EXPANSION.fullmatch(raw_of(node.named_children[0] if alone else node))
         held = self.held.get(found["name"]) if found else None
         if held and found and found["index"] in ("@", "*") and not found["sign"]:
             return held
@@ -260,7 +282,7 @@ class _Reading:
         if node.type == "arithmetic_expansion":
             computed = self._number(node)
             return raw if computed is None else str(computed)
-        found = _EXPANSION.fullmatch(raw)
+        found = EXPANSION.fullmatch(raw)
         if found is None:
             return raw
         name, index, held = found["name"], found["index"], self.held.get(found["name"])

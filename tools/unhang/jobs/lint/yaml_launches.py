@@ -39,7 +39,6 @@ _RDMA = re.compile(
 )
 _OF_WORKER = re.compile(r"'GPU': ([\d.]{1,6})\b")
 _OF_POD = re.compile(r"\$\((\w{1,80})\)")
-_MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")  # operators set what torchrun reads
 _TASKS = (("skypilot", "num_nodes", "run"), ("dstack", "nodes", "commands"))
 
 
@@ -202,7 +201,7 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
         on_each=True,
         slots=times(workers, number(inside(fields, "spec", "slotsPerWorker")) or ONE),
         row=row,
-        meets=_MEETS.search(f"{kind} {fields.text}") is not None,
+        meets=any((rows.get(one) or {}).get("meets") for one in parts_of(Text, fields)),
     )
     roles = [_role(*one, place, number(inside(fields, "spec", "nprocPerNode"))) for one in each]
     if kind in ON_RAY:
@@ -216,6 +215,8 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
 
 def _role(role: Role, own: Map, place: Place, each: Count) -> Role:
     place = replace(place, gpus=role.gpus, held=role.held, memory=role.place.memory)
+    if any(name.startswith("PET_") for name in role.environment):
+        place = replace(place, meets=True)
     launches = [*_launches(_words(own), place)]
     if each and not any(one.processes for one in launches if one.launcher):
         made = launch_of(_command(each), [Step(table("launchers")["torchrun"], {})], place)
