@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from unhang.core.catalogue.own_tables import table
@@ -98,6 +98,6 @@ def check_directives(batch: Batch, text: str) -> Findings:
         yield fault("late_interpreter", late)
     for line in lines if batch.options else ():
         found = _DIRECTIVE.match(line)
-        shared = sum((Counter("SBATCH") & Counter(found["word"])).values()) if found else 0
-        if found and found["word"] != "SBATCH" and shared >= len("SBATCH") - 1:
-            yield fault("near_directive", line, word=found["word"])
+        word = found["word"] if found else ""
+        if word != "SBATCH" and get_close_matches(word, ["SBATCH"], cutoff=0.8):
+            yield fault("near_directive", line, word=word)

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.checks import LONG_S
-from unhang.jobs.lint.knowledge import Findings, row_of, said
+from unhang.jobs.lint.knowledge import Findings, matching, row_of, said
 from unhang.jobs.lint.settings import IGNORED, LONGEST_LINE, runs_only_tests
 
 SHORT_S = 120
@@ -50,9 +49,8 @@ def check_lines(text: str) -> Findings:
 
 def limits_in(line: str) -> Iterator[tuple[str, int]]:
     """(text, seconds) of each time limit that a line sets."""
-    for row in table("time_limits").values():
-        if found := re.search(row["pattern"], line):
-            yield found.group().strip(), int(found[1]) * row["unit_s"]
+    for key, found in matching("time_limits", line):
+        yield found.group().strip(), int(found[1]) * row_of("time_limits", key)["unit_s"]
 
 
 def versions_in(text: str) -> tuple[str | None, str | None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.hcl_nodes import documents_of
+from unhang.jobs.lint.knowledge import matching
 from unhang.jobs.lint.placed import Text, placed
 from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import EXPANSION, read_shell
@@ -46,7 +47,7 @@ IGNORED = re.compile(r"#\s{0,4}unhang:\s{0,4}ignore\b")
 @dataclass(frozen=True)
 class Setting:
     """NAME=value at a line. value None: unset, or computed and unknown. lasting: it applies to more
-    than one command. odd: why the file's syntax makes it invalid. own: a variable of the script
+    than one command. odd: the row of `conf_faults` that it has. own: a variable of the script
     itself, which uses it as $NAME and does not export it. local: the script neither exports nor
     uses it."""
 
@@ -229,17 +230,7 @@ def _conf(text: str) -> Iterator[Setting]:
         bare = row.name.strip().removeprefix("export ").strip()
         if row.name.startswith("#") or not wanted(bare):
             continue
-        value = row.value or ""
-        odd = None
-        if row.name != bare:
-            odd = (
-                f"the name has {'the word export' if 'export ' in row.name else 'blanks'} in it:"
-                f" NCCL sets a variable called {row.name!r}, which nothing reads"
-            )
-        elif value != value.strip():
-            odd = "NCCL does not trim the value: the blanks around it become part of it"
-        elif len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-            odd = "NCCL does not remove quotes in this file: they become part of the value"
-        elif value.startswith("~"):
-            odd = "~ is not replaced in this file"
-        yield Setting(bare, _plain(value), row.line or 0, odd=odd)
+        odd = next(
+            (key for key, _found in matching("conf_faults", f"{row.name}={row.value}")), None
+        )
+        yield Setting(bare, _plain(row.value or ""), row.line or 0, odd=odd)
