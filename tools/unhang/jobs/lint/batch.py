@@ -12,7 +12,6 @@ from unhang.jobs.lint.knowledge import Findings
 from unhang.jobs.lint.launch import (
     OF_TASKS,
     Launch,
-    Options,
     Place,
     divided,
     gpus_asked,
@@ -21,7 +20,7 @@ from unhang.jobs.lint.launch import (
     set_by_slurm,
     times,
 )
-from unhang.jobs.lint.launch_faults import fault, sees_one_gpu
+from unhang.jobs.lint.launch_faults import fault
 from unhang.jobs.lint.placed import ONE, Text, bytes_of, number, placed
 from unhang.jobs.lint.shell import read_shell
 
@@ -31,9 +30,8 @@ _OTHERS = re.compile(r"^#(?:PBS|BSUB|\$|COBALT)\s", re.MULTILINE)
 
 
 class Batch(NamedTuple):
-    """options: of its directives. place: where its commands are run."""
+    """place: where its commands are run."""
 
-    options: Options
     place: Place
     launches: list[Launch]
 
@@ -81,9 +79,10 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
         memory=memory,
         beside=beside,
         text=text,
+        asked=options,
         hostfiles=script.written,
     )
-    return Batch(options, place, list(launches_of(script, place)))
+    return Batch(place, list(launches_of(script, place)))
 
 
 _SPREADING = ("step", "everywhere")
@@ -92,11 +91,10 @@ _SPREADING = ("step", "everywhere")
 def check_directives(batch: Batch, text: str) -> Findings:
     """Lines that are nearly #SBATCH, which Slurm takes for comments, and a late interpreter."""
     lines = [placed(line, number_) for number_, line in enumerate(text.splitlines(), 1)]
-    yield from sees_one_gpu(batch.options)
     late = next((line for line in lines[:20] if line.startswith("#!")), None)
-    if batch.options and late and late.line > 1:
+    if batch.place.asked and late and late.line > 1:
         yield fault("late_interpreter", late)
-    for line in lines if batch.options else ():
+    for line in lines if batch.place.asked else ():
         found = _DIRECTIVE.match(line)
         word = found["word"] if found else ""
         if word != "SBATCH" and get_close_matches(word, ["SBATCH"], cutoff=0.8):

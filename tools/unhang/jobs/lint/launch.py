@@ -23,6 +23,7 @@ _VISIBLE = re.compile(r"[\w.:-]{1,60}(?:,[\w.:-]{1,60}){0,63}")
 _SHELLS = ("bash", "sh", "zsh")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked for in a command
 _LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.\d{1,3}|::1|\[::1\])(?::\d{0,5})?")
+_READS_MASTER = re.compile(r"python|\.(?:py|sh)$|^\./|^(?:bash|sh)$|\$")
 _BRIDGE = re.compile(r"172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?")
 NOTHING = Command(0, "", [], {}, {})
 # what differs in each task
@@ -35,7 +36,8 @@ class Place:
     on_each: whether each node runs the commands. spreads: whether something starts programs on
     other nodes. row: of `launch_places`, what to write there. meets: whether launchers learn
     elsewhere where to meet. memory: bytes of each node. slots: what its hosts take. beside: the
-    text of a file in the folder of this one, "" if there is none. text: of the script."""
+    text of a file in the folder of this one, "" if there is none. text: of the script.
+    asked: by its directives."""
 
     kind: str = "shell"
     nodes: Count = None
@@ -50,6 +52,7 @@ class Place:
     slots: Count = None
     beside: Callable[[str], str] = lambda _name: ""
     text: str = ""
+    asked: Options = field(default_factory=dict)
     held: Held = field(default_factory=dict)
     hostfiles: Mapping[str, Text] = field(default_factory=dict)
 
@@ -108,6 +111,7 @@ class Launch(Crowd):
     hosts    those that it names
     slots    processes that they take, None if one does not say
     by       what the script itself runs, with the variables that are known there
+    at_home  whether it may call its own machine localhost: others do not
     inside   how a shell on each node reads it: "raw" if this script expands nothing in it
     """
 
@@ -130,6 +134,7 @@ class Launch(Crowd):
     slots: Count = None
     by: Command = NOTHING
     inside: str | None = None
+    at_home: bool = False
     once = ONE
 
     def step(self, *kinds: str) -> Step | None:
@@ -177,15 +182,15 @@ class Launch(Crowd):
         """The same apart; the port is the default of Ray's head if it says none."""
         given = self.meets or self.variable("MASTER_ADDR") or ""
         host, _sign, port = given.rpartition(":")
-        ray = self.ray
-        head = ray.row["port_of_head"] if ray and ray.given("head") is not None else ""
+        head = self.ray.row["port_of_head"] if self.ray and self.is_head else ""
         return (host, port) if port.isdecimal() else (given, self.port or head)
 
     @property
     def program(self) -> str:
         """What meets there."""
         step = self.step("launcher", "server", "ray")
-        return step.row["program"] if step else ""
+        reads = self.runs_python and self.variable("MASTER_ADDR")
+        return step.row["program"] if step else "python" if reads else ""
 
     @property
     def port(self) -> Text | None:
@@ -199,9 +204,9 @@ class Launch(Crowd):
         return self.step("ray")
 
     @property
-    def container(self) -> Step | None:
-        """The step that starts a container."""
-        return self.step("container")
+    def is_head(self) -> bool:
+        """Whether that is the first."""
+        return self.ray is not None and self.ray.given("head") is not None
 
     @property
     def mounts_shared(self) -> bool:
@@ -213,6 +218,37 @@ class Launch(Crowd):
         """Whether it may learn elsewhere where to meet: torchrun reads PET_ and its options."""
         names = {*self.command.held, *self.command.exported}
         return self.place.meets or any(one.startswith("PET_") for one in names)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is known to be of several nodes, and not of one of them alone."""
+        of_job = self.waits is None and self.of_all and (self.place.nodes or ONE) > 1
+        return self.waits != 1 and (self.several or of_job)
+
+    @property
+    def reads_master(self) -> bool:
+        """Whether a program takes the address of MASTER_ADDR; torchrun does not."""
+        if self.launcher:
+            return not self.starter.row.get("own_address")
+        words = (word for one in self.steps[-1:] for word in one.words)
+        reads = any(map(_READS_MASTER.search, words))
+        return reads and (self.place.on_each or self.step("step") is not None)
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it may meet the others at its own address: the first node, or all on one."""
+        return "node_rank" in self.options and (self.at_home or self.options["node_rank"] == "0")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether options of its launcher may be in a variable."""
+        known = {*self.starter.options.values()}
+        return any(one.startswith("$") and one not in known for one in self.starter.words)
+
+    @property
+    def at_loopback(self) -> bool:
+        """Whether it meets others at the loopback."""
+        return is_loopback(self.meets)
 
     @property
     def at_itself(self) -> bool:
@@ -232,16 +268,6 @@ class Launch(Crowd):
         return given if odd and self.place.nodes != 1 else None
 
     @property
-    def returns(self) -> bool:
-        """Whether its program ends while what it has started goes on."""
-        return self.ray is not None and self.ray.given("stays") is None
-
-    @property
-    def endpoint_alone(self) -> bool:
-        """Whether its rendezvous reads no other address than its endpoint."""
-        return self.backend == "c10d"
-
-    @property
     def by_srun(self) -> bool:
         """Whether srun starts it."""
         step = self.step("step")
@@ -257,6 +283,12 @@ class Launch(Crowd):
     def of_all(self) -> bool:
         """Whether it uses all nodes of the job, and is not one of several steps."""
         return self.place.on_each or self.nodes is self.place.nodes or not self.step("step")
+
+    @property
+    def by_mpi(self) -> bool:
+        """Whether Open MPI starts it; another mpirun has rows of its own."""
+        step = self.step("step")
+        return step is not None and "keeps" in step.row
 
     @property
     def of_pods(self) -> bool:
@@ -309,12 +341,6 @@ class Launch(Crowd):
         return "oversubscribe" in self.command.shown.lower()
 
     @property
-    def by_mpi(self) -> bool:
-        """Whether Open MPI starts it; another mpirun has rows of its own."""
-        step = self.step("step")
-        return step is not None and "keeps" in step.row
-
-    @property
     def crowd(self) -> int:  # type: ignore[override]
         """Ranks on a node, one at least."""
         return (self.processes or 1) * (self.tasks or 1)
@@ -356,14 +382,11 @@ class Launch(Crowd):
         return " x ".join(f"{name} {one}" for name, one in self.axes.items())
 
     @property
-    def on_ray(self) -> bool:
-        """Whether Ray places it."""
-        return self.place.kind == "ray"
-
-    @property
     def spans(self) -> bool:
         """Whether one copy is divided among all nodes."""
-        return self.on_ray or (self.served and (self.several or (self.place.nodes or ONE) > 1))
+        return self.place.kind == "ray" or (
+            self.served and (self.several or (self.place.nodes or ONE) > 1)
+        )
 
     @property
     def per_node(self) -> Count:
@@ -374,7 +397,9 @@ class Launch(Crowd):
     def ranks(self) -> Count:
         """All ranks, where nodes and ranks of each are written."""
         nodes = self.waits or (None if "nnodes" in self.options else self.nodes)
-        started = not (self.served or self.on_ray) and (self.launcher or self.step("step"))
+        started = not (self.served or self.place.kind == "ray") and (
+            self.launcher or self.step("step")
+        )
         is_written = nodes and self.per_node and nodes.how == self.per_node.how == "written"
         return self.all or times(nodes, self.per_node) if started and is_written else None
 
@@ -431,14 +456,14 @@ def steps_of(words: Sequence[Text]) -> list[Step]:
         name = f"{base} {after}" if f"{base} {after}" in rows else base
         kind = starts[-1][1]["kind"] if starts else ""
         is_value = at and words[at - 1].endswith(("launcher", "backend", "executor"))
-        if name in rows and not is_value:
+        if name and name in rows and not is_value:
             starts.append((at, rows[name]))
         elif kind in ("", "script"):
             continue
         elif base.endswith(".py") or (base == "-m" and after not in rows):
-            starts.append((at, {"program": "", "kind": "script"}))
+            starts.append((at, rows[""]))
     of_image = words and words[0].startswith("-")  # the image says which program gets them
-    starts = starts or [(0, {"program": "", "kind": "server" if of_image else "script"})]
+    starts = starts or [(0, {**rows[""], "kind": "server" if of_image else "script"})]
     ends = [at for at, _row in starts[1:]] + [len(words)]
     parts = [
         (row, words[at + bool(row["program"]) : end])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -13,12 +14,11 @@ from typing import Any
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, row_of, said
-from unhang.jobs.lint.launch import Launch, Options, Step, is_loopback, times
+from unhang.jobs.lint.launch import Launch, Step, is_loopback, times
 from unhang.jobs.lint.placed import ONE, Placed, number, placed
 from unhang.jobs.lint.shell import variable, varies
 
 _OWN_NAME = re.compile(r"(?:\$\(|`)?\s?(?:hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\b)")
-_READS_MASTER = re.compile(r"python|\.(?:py|sh)$|^\./|^(?:bash|sh)$|\$")
 _GPUS_OF_NODE = re.compile(r"gpus_per_node$|^nproc_per_node$")
 _OF_RANKS = re.compile(
     r"(?:NCCL|GLOO|UCX|FI|TORCH)_(?!.*(?:LOG|DEBUG|DUMP|STATS|TRACE))\w+|(?P<meeting>MASTER_(?:ADDR|PORT))"
@@ -38,6 +38,8 @@ _FITS = {
     "<=": operator.le,
     "divides": lambda by, whole: whole % by == 0,
     "never": lambda *_: False,
+    "reaches": lambda found, _one: not is_loopback(found),
+    "named": lambda found, _one: not _OWN_NAME.match(found.strip("\"'")),
 }
 
 
@@ -49,9 +51,8 @@ def unfit(value: Any, relations: str) -> Findings:
         found, wanted = (quantity(value, row[one]) for one in ("found", "wanted"))
         if found is None or wanted is None or _FITS[row["fits"]](found, wanted):
             continue
-        claims = [quantity(value, name) not in (None, False) for name in row["when"]]
-        claims += [quantity(value, name) in (None, False) for name in row["unless"]]
-        if all(claims):
+        claims = [claims_of(value, row[name]) for name in ("when", "unless")]
+        if all(claims[0]) and not any(claims[1]):
             at, where = quantity(value, row["at"]), value.place.row
             made = fault(row["fault"], at, where, of=value, found=found, wanted=wanted)
             if made.rule not in rules:
@@ -59,12 +60,24 @@ def unfit(value: Any, relations: str) -> Findings:
             rules.add(made.rule)
 
 
+def claims_of(value: Any, paths: Sequence[str]) -> list[bool]:
+    """Whether there is each quantity, or it is the one after the =."""
+    split = [(quantity(value, name), wanted) for name, _, wanted in map(_PARTED, paths)]
+    return [
+        str(found) == wanted if wanted else found is not None and found is not False
+        for found, wanted in split
+    ]
+
+
+_PARTED = operator.methodcaller("partition", "=")
+
+
 def quantity(value: Any, path: str) -> Any:
-    """A quantity or claim of a launch or container, by its name or names with dots: after a step
-    those of its row. None if there is none."""
+    """A quantity or claim of a launch or container, by its name or names with dots; what is called
+    gets the next name. None if there is none."""
     for name in filter(None, path.split(".")):
-        if isinstance(value, Step) and name != "row":
-            value = value.given(name)
+        if callable(value):
+            value = value(name)
         elif value is not None:
             value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
     return value
@@ -73,14 +86,14 @@ def quantity(value: Any, path: str) -> Any:
 def check_launches(launches: Sequence[Launch], *, reached: bool = False) -> Findings:
     """The findings of the launches of one script, pod or task. reached: whether other nodes call
     the first one by its name, so that it may call itself localhost."""
+    alone = _on_one_machine(launches)
     for launch in launches:
-        yield from unfit(launch, "relations_of_launches")
+        here = replace(launch, at_home=alone or (reached and launch.rank == 0))
+        yield from unfit(here, "relations_of_launches")
         for check in _CHECKS:
             yield from check(launch)
     yield from _starts(launches)
-    meeting = [one for one in launches if not (reached and one.rank == 0)]
-    yield from _loopback(meeting)
-    yield from _meeting(meeting)
+    yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
     yield from _ray(launches)
 
 
@@ -92,32 +105,11 @@ def fault(key: str, at: Launch | Placed, where: str = "any", **values: Any) -> F
     return said(key, place.line, place.shown, words)
 
 
-def _ranks_of_nodes(launch: Launch) -> Findings:
-    """One number for all nodes, and torchrun that is told to be alone."""
-    options, nodes = launch.options, launch.nodes
-    if not launch.launcher:
-        return
-    given = [
-        name
-        for name in ("node_rank", "master_addr", "rdzv_endpoint")
-        if options.get(name, "0") not in ("0", "localhost", "127.0.0.1")
-    ]
-    if "standalone" in options and options.get("nnodes", "1") != "1" and given:
-        yield fault("standalone", launch, name=given[0])
-    is_static = (launch.backend or "static") == "static" and "rdzv_endpoint" not in options
-    is_one = is_static and launch.rank is not None and (nodes or ONE) > 1 != launch.waits
-    if is_one and launch.of_all and not (launch.command.of_some or launch.of_pods):
-        early = "read_too_early" if "SLURM_" in launch.command.shown else "one_rank_for_all"
-        key = early if launch.place.kind == "slurm" else "rank_of_several_pods"
-        yield fault(key, launch)
-
-
 def _of_tasks(launch: Launch) -> Findings:
     """What must differ in each task and is read once, and what must not and is read by each."""
     nodes, tasks, own = launch.nodes, launch.tasks, launch.command
     started = (nodes or 0) * (tasks or 1)
     step = launch.step("step", "everywhere")
-    yield from sees_one_gpu(launch.options if step else {})
     if step is None or own.of_some:
         return
     found: dict[int, Finding] = {}
@@ -215,14 +207,7 @@ def _starts(launches: Sequence[Launch]) -> Findings:
         yield fault("starts", starts[0], started=placed(started, 0))
 
 
-def sees_one_gpu(options: Options) -> Findings:
-    """Options with which each task sees one GPU."""
-    for name in ("gpus_per_task", "gpu_bind"):
-        if options.get(name) in ("1", "single:1"):
-            yield fault("one_gpu_per_task", options[name])
-
-
-_CHECKS = (_ranks_of_nodes, _of_tasks, _hosts, _forwarded)
+_CHECKS = (_of_tasks, _hosts, _forwarded)
 
 
 def _on_one_machine(launches: Sequence[Launch]) -> bool:
@@ -231,47 +216,6 @@ def _on_one_machine(launches: Sequence[Launch]) -> bool:
     return (len(launched) > 1 or any(one.command.together for one in launched)) and not any(
         one.place.nodes for one in launched
     )
-
-
-def _reads_master(launch: Launch) -> bool:
-    """Whether a program takes the address of MASTER_ADDR; torchrun does not."""
-    if launch.launcher:
-        return not launch.starter.row.get("own_address")
-    reads = any(map(_READS_MASTER.search, launch.steps[-1].words))
-    return reads and (launch.place.on_each or launch.step("step") is not None)
-
-
-def _loopback(launches: Sequence[Launch]) -> Findings:
-    """Addresses that reach only the machine itself, as those of several nodes."""
-    found: dict[int, Finding] = {}
-    for launch in launches if not _on_one_machine(launches) else ():
-        master, nodes, meets = launch.variable("MASTER_ADDR"), launch.place.nodes, launch.meets
-        of_job = launch.waits is None and launch.of_all and (nodes or ONE) > 1
-        if launch.waits == 1 or not (launch.several or of_job):
-            continue
-        at = meets if is_loopback(meets) else None
-        if is_loopback(master) and (at or _reads_master(launch)):
-            at = master
-        if at:
-            found.setdefault(at.line, fault("loopback", at, launch.place.row))
-        host = launch.variable("VLLM_HOST_IP")
-        if host and is_loopback(host):
-            found.setdefault(host.line, fault("own_host", host))
-        each = launch.inside == "raw" and launch.place.kind == "slurm"
-        for one in filter(None, (launch.command.raw.get("MASTER_ADDR"), meets)):
-            if each and not launch.command.of_some and _OWN_NAME.match(one.strip("\"'")):
-                found.setdefault(one.line, fault("own_name", one, launch.place.row))
-    yield from found.values()
-
-
-def _meeting(launches: Sequence[Launch]) -> Findings:
-    """torchrun of several nodes: at no address, at one that is not read, at two."""
-    alone = _on_one_machine(launches)
-    yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
-    for launch in launches:
-        met = launch.is_told or launch.meets or (launch.waits or 0) < 2
-        if launch.starter.row.get("own_address") and not met:
-            yield from _no_address(launch, alone=alone)
 
 
 def meeting_points(launches: Sequence[Launch]) -> Findings:
@@ -284,23 +228,12 @@ def meeting_points(launches: Sequence[Launch]) -> Findings:
             other.waits, other.variable("WORLD_SIZE"))  # fmt: skip
         apart = numbered and of_job and first.node != other.node and first.point != other.point
         doors = first.place is not other.place and port.isdecimal() and entered.isdecimal()
-        joins = first.program == other.program and ("head" in first.options or met == address != "")
+        joins = first.program == other.program and (first.is_head or met == address != "")
         alone = [one.point[1] for one in launches].count(entered) == 1  # else others meet there
         odd = is_loopback(address) or is_loopback(met)
         if not odd and (apart or (doors and joins and alone and port != entered)):
             at = other.port or other
             yield fault("two_ports", at, other=first.meeting, line=first.command.line)
-
-
-def _no_address(launch: Launch, *, alone: bool) -> Findings:
-    """torchrun without an address; not where one may be in a variable."""
-    step, rank = launch.starter, launch.options.get("node_rank")
-    if step.options.keys() & {"rdzv_conf", "standalone"}:
-        return
-    known = {*step.options.values()}
-    is_open = any(one.startswith("$") and one not in known for one in step.words)
-    if not is_open and not (rank and (alone or rank == "0")):  # the first node is its own master
-        yield fault("no_address", launch, node="" if rank else "takes itself for node 0 and ")
 
 
 def _ray(launches: Sequence[Launch]) -> Findings:

@@ -18,7 +18,6 @@ from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import EXPANSION, read_shell
 from unhang.jobs.lint.yaml_nodes import Map, parts_of
 from unhang_node.facts.parse.nccl_conf import parse_nccl_conf
-from unhang_node.facts.parse.systemd_env import parse_unit
 
 KINDS = ("shell", "slurm", "docker", "kubernetes", "nomad", "systemd", "nccl_conf", "python")
 OF_CONTAINERS = ("kubernetes", "nomad")
@@ -38,7 +37,14 @@ _FRAMEWORK = re.compile(
     r"(?i)\b(?:torch\w*|pytorch|deepspeed|accelerate|vllm|sglang|megatron|nemo|jax|tensorflow|horovod)\b"
 )
 _DIRECTIVES = re.compile(r"^#(SBATCH|PBS|BSUB)\b", re.MULTILINE)
-_OF_IMAGE = re.compile(r"^[ \t]*(?P<word>ENV|RUN)[ \t]+(?P<rest>.*)", re.MULTILINE)
+_OF_FILES = {
+    "docker": re.compile(r"^[ \t]*(?P<word>ENV|RUN)[ \t]+(?P<rest>.*)", re.MULTILINE),
+    "systemd": re.compile(
+        r"^(?:[ \t]*(?P<word>(?:Default)?Environment)[ \t]*=(?P<rest>(?:.*\\\n)*.*)|.*)$",
+        re.MULTILINE,
+    ),
+}
+_QUOTED = re.compile(r"""(["'])(\w+)=""")
 _ENV_OLD = re.compile(r"([A-Za-z_]\w*)[ \t]+([^=\s]\S*)$")
 DEEPEST = 3  # scripts in scripts
 IGNORED = re.compile(r"#\s{0,4}unhang:\s{0,4}ignore\b")
@@ -84,10 +90,9 @@ def find_settings(text: str, kind: str) -> list[Setting]:
         found += _of_documents(documents_of(text, kind))
     elif kind == "python":
         found += _python(text)
-    elif kind == "systemd":
-        found += _unit(text)
     else:
-        found += _script(_OF_IMAGE.sub(_as_shell, text) if kind == "docker" else text)
+        lines_of = _OF_FILES.get(kind)
+        found += _script(lines_of.sub(_as_shell, text) if lines_of else text)
     ignored = {number for number, line in enumerate(lines, 1) if IGNORED.search(line)}
     return sorted(
         dict.fromkeys(one for one in found if one.line not in ignored), key=lambda one: one.line
@@ -95,13 +100,14 @@ def find_settings(text: str, kind: str) -> list[Setting]:
 
 
 def _as_shell(line: re.Match[str]) -> str:
-    """An instruction of a Dockerfile as a command of a shell."""
-    old = _ENV_OLD.match(line["rest"])
-    return (
-        line["rest"]
-        if line["word"] == "RUN"
-        else f"export {f'{old[1]}={old[2]}' if old else line['rest']}"
-    )
+    """An instruction of a Dockerfile, or a line of a unit, as a command of a shell."""
+    rest, word = line["rest"], line["word"]
+    if word in ("RUN", None):
+        return rest or ""
+    rest = _QUOTED.sub(r"\2=\1", rest)
+    old = _ENV_OLD.match(rest) if word == "ENV" else None
+    rest = rest if word == "ENV" else rest.replace("%", "$")  # systemd computes it
+    return f"export {old[1]}={old[2]}" if old else f"export {rest}"
 
 
 def wanted(name: str) -> bool:
@@ -127,7 +133,7 @@ def _script(text: str, first: int = 1, depth: int = 0) -> Iterator[Setting]:
     script = read_shell(_DIRECTIVES.sub(r"\1", text), {}, first)
     runs = depth == 0 and (text.startswith("#!") or "#SBATCH" in text)
     exported = script.exported
-    used = script.used - exported
+    used = script.words - exported
     inner = [*script.written.values()]
     for name, value, how in script.assigned:
         plain = how not in _SEEN_BY_OTHERS
@@ -208,19 +214,6 @@ def _python(text: str) -> Iterator[Setting]:
             if isinstance(name, str) and wanted(name):
                 is_known = isinstance(given, (str, int)) and " " not in str(given)  # else a help
                 yield Setting(name, str(given) if is_known else None, value.lineno)
-
-
-def _unit(text: str) -> Iterator[Setting]:
-    for section, key in (("Service", "Environment"), ("Manager", "DefaultEnvironment")):
-        rows, _files = parse_unit(text, section, key)
-        for row in rows:
-            if wanted(row.name):
-                yield Setting(
-                    row.name,
-                    row.value if row.certain else None,
-                    row.line or 0,
-                    unset=row.value is None,
-                )
 
 
 def _conf(text: str) -> Iterator[Setting]:

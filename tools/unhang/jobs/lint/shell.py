@@ -27,7 +27,7 @@ _SHELL = Language(tree_sitter_bash.language())
 _OF_SOME = ("if_statement", "case_statement", "while_statement", "for_statement")
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion")
 _LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
-_WORD = re.compile(r"[\w./-]+")
+_ASSIGNED = "variable_name variable_assignment"
 EXPANSION = re.compile(
     r"\$\{?(?P<sign>[!#]?)(?P<name>\w+)(?:\[(?P<index>[@*]|\d{1,4})\])?(?::?[-=](?P<default>[^}$]*))?\}?"
 )
@@ -69,23 +69,14 @@ class Command(NamedTuple):
 
 class Script(NamedTuple):
     """written: here documents by the name of their file. assigned: values as they are written, each
-    beside the kind of statement: command for a prefix, declaration_command for an export. used: the
-    variables that it expands."""
+    beside the kind of statement: command for a prefix, declaration_command for an export. words:
+    all, with the names of variables but of assigned ones."""
 
     commands: list[Command]
     written: Mapping[str, Text]
     assigned: list[tuple[str, Text, str]]
     exported: Set[str] = frozenset()
-    used: Set[str] = frozenset()
-
-    @property
-    def words(self) -> Set[str]:
-        """Those of its commands, values and here documents, also inside of others, without the
-        folders of a path."""
-        texts = [word for one in self.commands for word in one.words]
-        texts += [value for _name, value, _how in self.assigned]
-        parts = (one for text in [*texts, *self.written.values()] for one in _WORD.findall(text))
-        return {one.rpartition("/")[2] for one in parts}
+    words: Set[str] = frozenset()
 
 
 @lru_cache(maxsize=4)
@@ -99,8 +90,8 @@ def read_shell(text: str, given: Held, first: int = 1) -> Script:
     source = text.encode("utf-8", "replace")
     reading = _Reading(source if len(source) <= LARGEST else b"", first, given)
     commands = [*islice(reading.commands(), MOST_COMMANDS)]
-    written, exported, used = reading.written, reading.exported.keys(), {*reading.used()}
-    return Script(commands, written, reading.assigned, exported, used)
+    exported, words = reading.exported.keys(), {*reading.words()}
+    return Script(commands, reading.written, reading.assigned, exported, words)
 
 
 def raw_of(node: Node) -> str:
@@ -159,14 +150,16 @@ class _Reading:
                     (one, of_some or bool(tested), loop) for one in reversed(children[skipped:])
                 ]
 
-    def used(self) -> Iterator[str]:
-        """The names that are expanded."""
+    def words(self) -> Iterator[str]:
+        """All words, also in strings, and names but those that it assigns; of a path the last."""
         waiting = [self.tree.root_node]
         while waiting:
             node = waiting.pop()
-            waiting += node.named_children
-            if node.type == "variable_name" and node.parent and node.parent.type in _EXPANSIONS:
-                yield raw_of(node)
+            inner, around = node.named_children, node.parent.type if node.parent else ""
+            waiting += inner
+            if not (inner or node.type == "comment" or f"{node.type} {around}" == _ASSIGNED):
+                words = raw_of(node).strip("'\"").split()
+                yield from (one.rpartition("/")[2] for one in words)
 
     def _turns(self, loop: Node) -> dict[str, Sequence[object]]:
         """The variables of a loop with their values, none if these are unknown."""
