@@ -77,11 +77,6 @@ class Step(NamedTuple):
         return next((self.options[one] for one in names if one in self.options), None)
 
 
-def limit(name: str) -> int:
-    """A number of `launch_limits`."""
-    return int(table("launch_limits")[name]["most"])
-
-
 class Crowd:
     """Ranks that share the memory of a node or container."""
 
@@ -90,7 +85,11 @@ class Crowd:
     @property
     def least(self) -> Count:
         """The bytes that several ranks take at least."""
-        return placed(limit("memory_of_a_rank") * self.crowd, 0) if self.crowd > 1 else None
+        return (
+            placed(table("launch_limits")["memory_of_a_rank"]["most"] * self.crowd, 0)
+            if self.crowd > 1
+            else None
+        )
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,7 @@ class Launch(Crowd):
     gpus     those of a node that it sees
     all      processes of the whole job, as it says
     axes     parallel sizes by axis
+    factors  those that multiply the ranks of a copy
     meets    the address at which ranks are to meet
     backend  of their rendezvous
     hosts    those that it names
@@ -128,6 +128,7 @@ class Launch(Crowd):
     all: Count = None
     rank: Count = None
     axes: Mapping[str, Number] = field(default_factory=dict)
+    factors: Mapping[str, Number] = field(default_factory=dict)
     meets: Text | None = None
     backend: Text | None = None
     hosts: Sequence[Host] = ()
@@ -189,8 +190,7 @@ class Launch(Crowd):
     def program(self) -> str:
         """What meets there."""
         step = self.step("launcher", "server", "ray")
-        reads = self.runs_python and self.variable("MASTER_ADDR")
-        return step.row["program"] if step else "python" if reads else ""
+        return step.row["program"] if step else ""
 
     @property
     def port(self) -> Text | None:
@@ -244,11 +244,6 @@ class Launch(Crowd):
         """Whether options of its launcher may be in a variable."""
         known = {*self.starter.options.values()}
         return any(one.startswith("$") and one not in known for one in self.starter.words)
-
-    @property
-    def at_loopback(self) -> bool:
-        """Whether it meets others at the loopback."""
-        return is_loopback(self.meets)
 
     @property
     def at_itself(self) -> bool:
@@ -363,7 +358,11 @@ class Launch(Crowd):
     @property
     def most(self) -> Count:
         """GPUs of the largest machine, where those of the node are not known."""
-        return placed(limit("gpus_of_a_machine"), 0) if self.each and self.gpus is None else None
+        return (
+            placed(table("launch_limits")["gpus_of_a_machine"]["most"], 0)
+            if self.each and self.gpus is None
+            else None
+        )
 
     @property
     def gpus_at(self) -> Launch | Count:
@@ -373,13 +372,33 @@ class Launch(Crowd):
     @property
     def size(self) -> Count:
         """Ranks of one copy of the model, by its parallel sizes."""
-        made = prod(self.axes.values())
-        return placed(made, next(iter(self.axes.values()))) if made > 1 else None
+        made = _product(self.factors) if self.factors else ONE
+        return made if made > 1 else None
+
+    @property
+    def experts(self) -> Count:
+        """Ranks over which the experts of all stages are split."""
+        expert, pipeline = self.axes.get("expert"), self.axes.get("pipeline", ONE)
+        within = self.axes.get("expert tensor") or self.axes.get("tensor", ONE)
+        return times(times(expert, within), pipeline)
+
+    @property
+    def batch(self) -> Count:
+        """Samples of a step, as the configuration of DeepSpeed says."""
+        return number(self.options.get("train_batch_size"))
+
+    @property
+    def batch_made(self) -> Count:
+        """Samples that all ranks make, by what it says of each."""
+        made = None if self.size else self.ranks
+        for name in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps"):
+            made = times(made, number(self.options.get(name, placed("1", 0))))
+        return made
 
     @property
     def split(self) -> str:
         """These sizes."""
-        return " x ".join(f"{name} {one}" for name, one in self.axes.items())
+        return " x ".join(f"{name} {one}" for name, one in self.factors.items())
 
     @property
     def spans(self) -> bool:
@@ -400,7 +419,8 @@ class Launch(Crowd):
         started = not (self.served or self.place.kind == "ray") and (
             self.launcher or self.step("step")
         )
-        is_written = nodes and self.per_node and nodes.how == self.per_node.how == "written"
+        alone = "standalone" in self.options or (nodes and nodes.how == "written")
+        is_written = alone and self.per_node and self.per_node.how == "written"
         return self.all or times(nodes, self.per_node) if started and is_written else None
 
     @property
@@ -414,6 +434,12 @@ class Launch(Crowd):
     def devices(self) -> Count:
         """Devices of which Lightning expects a task each."""
         return number(self.options.get("trainer.devices")) if self.by_srun else None
+
+
+def _product(sizes: Mapping[str, Number]) -> Number:
+    """The product of sizes, at the place of the first."""
+    made: Number = placed(prod(sizes.values()), next(iter(sizes.values())))
+    return made
 
 
 def is_loopback(address: object) -> bool:
@@ -556,10 +582,14 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
             parts["processes"] = asked["each"] or divided(asked["whole"], waits)
         elif kind == "script":
             parts.setdefault("processes", ONE)
-    sizes = ((row["axis"], number(options.get(one))) for one, row in table("parallel_axes").items())
-    axes = {axis: size for axis, size in sizes if size}
-    if any(one.row["kind"] == "server" for one in steps) and axes:
-        parts["processes"] = placed(prod(axes.values()), next(iter(axes.values())))
+    axes, factors = dict[str, Number](), dict[str, Number]()
+    for name, row in table("parallel_axes").items():
+        if size := number(options.get(name)):
+            axes[row["axis"]] = size
+            if row["factor"] and options.keys().isdisjoint(row["unless"]):
+                factors[row["axis"]] = size
+    if any(one.row["kind"] == "server" for one in steps) and factors:
+        parts["processes"] = _product(factors)
     hosts = [one for step in steps for one in _hosts(step, place)]
     slots = [one.slots for one in hosts if one.slots]
     if slots and len(slots) == len(hosts):
@@ -571,7 +601,8 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
         if _VISIBLE.fullmatch(shown) and shown not in ("all", "none", "void"):
             parts["gpus"] = placed(len(shown.split(",")), shown)
             break
-    return Launch(command, steps, place, options, axes=axes, hosts=hosts, **parts)
+    parts |= {"axes": axes, "factors": factors, "hosts": hosts}
+    return Launch(command, steps, place, options, **parts)
 
 
 def _configured(step: Step, place: Place) -> Step:
@@ -585,7 +616,10 @@ def _configured(step: Step, place: Place) -> Step:
             if isinstance(one, Text):
                 line = file.line if text.how == "beside" else one.line + text.line - 1
                 known[name] = placed(one, line, one.shown)
-    return step._replace(options={**known, **step.options})
+    own = step.options  # a script has none that change the file's
+    return step._replace(
+        options={**own, **known} if step.row["kind"] == "script" else {**known, **own}
+    )
 
 
 def _file(name: Text, place: Place) -> Text:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import prod
 from typing import Any
 
 from unhang.core.catalogue.own_tables import table
@@ -245,9 +244,8 @@ def _ray(launches: Sequence[Launch]) -> Findings:
         options, place = launch.options, launch.place
         alone = ONE if len(starts) == 1 and not starts[0].step("step") else None
         each = (number(one) for name, one in options.items() if _GPUS_OF_NODE.search(name))
-        size = placed(prod(launch.axes.values()), launch.command)
         total = times(announced, place.nodes or alone)
-        asked = [(max(filter(None, each), default=None), announced), (size, total)]
+        asked = [(max(filter(None, each), default=None), announced), (launch.size, total)]
         if place.kind == "ray":
             with_gpus = options.keys() & {"use_gpu", "num_gpus"}
             workers = number(options.get("num_workers") or options.get("num_gpus"))

@@ -10,7 +10,7 @@ import yaml
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.launch import NOTHING, Place, launch_of
-from unhang.jobs.lint.launch_faults import claims_of, quantity
+from unhang.jobs.lint.launch_faults import claims_of
 from unhang.jobs.lint.linting import lint, lint_text, render_table
 
 FILE = Path(__file__).parents[4] / "fixtures/lint_launches/cases.yml"
@@ -39,9 +39,8 @@ def test_hostfile_beside_a_script_and_a_job_of_nomad_are_read(tmp_path):
 def test_relations_name_quantities_of_a_launch():
     launch = launch_of(NOTHING, [], Place())
     for one in table("relations_of_launches").values():
-        for name in (one["found"], one["wanted"], one["at"]):
-            quantity(launch, name)
-        claims_of(launch, [*one["when"], *one["unless"]])
+        names = [one["found"], one["wanted"], one["at"], *one["when"], *one["unless"]]
+        claims_of(launch, names)
 
 
 def test_each_finding_takes_at_most_four_lines():
