@@ -237,7 +237,8 @@ class Launch(Crowd):
     @property
     def is_master(self) -> bool:
         """Whether it may meet the others at its own address: the first node, or all on one."""
-        return "node_rank" in self.options and (self.at_home or self.options["node_rank"] == "0")
+        rank = self.starter.given("rank")
+        return rank is not None and (self.at_home or rank == "0")
 
     @property
     def is_open(self) -> bool:
@@ -530,7 +531,7 @@ def launches_of(
             continue
         around = [*outer, *(one for one in steps if one.row["kind"] != "script")]
         held = {name: one for name, one in command.held.items() if name not in OF_TASKS}
-        asked = steps[0].options if steps[0].row["program"] == "srun" else {}
+        asked = steps[0].options if "gives" in steps[0].row else {}
         known = {one: variable(held, name) or "" for one, name in _ASKED.items()}
         held |= set_by_slurm({**known, **asked})
         shell = Step({"program": "", "kind": "shell"}, {})
@@ -646,7 +647,7 @@ def _spread(step: Step, place: Place) -> tuple[Count, Count]:
     if nodes is None and (hosts or step.given("hosts") or step.given("hostfile")):
         nodes = placed(len({one.name for one in hosts}), hosts[0].name) if hosts else None
         return nodes, each or divided(whole, nodes)
-    if step.row["program"] == "srun":
+    if "gives" in step.row:
         of_job = place.nodes
         if nodes is None and of_job and whole and whole < of_job:
             of_job = placed(int(whole), whole)

@@ -143,15 +143,13 @@ def _hosts(launch: Launch) -> Findings:
 def _forwarded(launch: Launch) -> Findings:
     """Variables that a launcher does not give to what it starts elsewhere."""
     by, shown, place = launch.by, launch.by.shown, launch.place
-    step = next(
-        (one for one in launch.steps if "keeps" in one.row or one.row["program"] == "srun"), None
-    )
+    step = next((one for one in launch.steps if one.row.keys() & {"keeps", "gives"}), None)
     if step is None or not (
         launch.runs_python or launch.step("launcher", "server") or launch.by_mpi
     ):
         return
     kind, file = step.row["kind"], step.row.get("env_file")
-    asked = step.options.get("export") or variable(by.held, "SLURM_EXPORT_ENV") or "ALL"
+    asked = step.given("gives") or variable(by.held, "SLURM_EXPORT_ENV") or "ALL"
     if "keeps" not in step.row:
         gives_all = "ALL" in asked or "$" in asked
     else:  # under Slurm the daemons of MPI are started by srun, with all variables
