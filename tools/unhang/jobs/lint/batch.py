@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from unhang.core.catalogue.own_tables import table
@@ -12,7 +12,6 @@ from unhang.jobs.lint.knowledge import Findings
 from unhang.jobs.lint.launch import (
     OF_TASKS,
     Launch,
-    Options,
     Place,
     divided,
     gpus_asked,
@@ -21,7 +20,7 @@ from unhang.jobs.lint.launch import (
     set_by_slurm,
     times,
 )
-from unhang.jobs.lint.launch_faults import fault, sees_one_gpu
+from unhang.jobs.lint.launch_faults import fault
 from unhang.jobs.lint.placed import ONE, Text, bytes_of, number, placed
 from unhang.jobs.lint.shell import read_shell
 
@@ -31,9 +30,8 @@ _OTHERS = re.compile(r"^#(?:PBS|BSUB|\$|COBALT)\s", re.MULTILINE)
 
 
 class Batch(NamedTuple):
-    """options: of its directives. place: where its commands are run."""
+    """place: where its commands are run."""
 
-    options: Options
     place: Place
     launches: list[Launch]
 
@@ -60,9 +58,8 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
     asked = options.get("gpus_per_node") or options.get("gres")
     per_node = number(placed(gpus_asked(options), asked)) if asked else None
     per_node = per_node or divided(gpus, nodes) or times(per_task, each)
-    spreading = [name for name, row in table("launchers").items() if row["kind"] in _SPREADING]
-    # the second is the one that deepspeed reads if none is named
-    spreads = re.search(rf"\b(?:{'|'.join(spreading)})\b|/job/hostfile", text) is not None
+    spreading = {name for name, row in table("launchers").items() if row["kind"] in _SPREADING}
+    spreading |= {"hostfile"}  # of /job, which deepspeed reads if none is named
     memory = bytes_of(options.get("mem"), "m") or times(
         bytes_of(options.get("mem_per_gpu"), "m"), per_node
     )
@@ -77,15 +74,15 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
         here,
         per_node,
         gpus or times(nodes, per_node),
-        spreads=spreads,
+        spreads=not spreading.isdisjoint(script.words),
         row="slurm" if options else "any",
-        meets="PET_" in text,
         memory=memory,
         beside=beside,
         text=text,
+        asked=options,
         hostfiles=script.written,
     )
-    return Batch(options, place, list(launches_of(script, place)))
+    return Batch(place, list(launches_of(script, place)))
 
 
 _SPREADING = ("step", "everywhere")
@@ -94,12 +91,11 @@ _SPREADING = ("step", "everywhere")
 def check_directives(batch: Batch, text: str) -> Findings:
     """Lines that are nearly #SBATCH, which Slurm takes for comments, and a late interpreter."""
     lines = [placed(line, number_) for number_, line in enumerate(text.splitlines(), 1)]
-    yield from sees_one_gpu(batch.options)
     late = next((line for line in lines[:20] if line.startswith("#!")), None)
-    if batch.options and late and late.line > 1:
+    if batch.place.asked and late and late.line > 1:
         yield fault("late_interpreter", late)
-    for line in lines if batch.options else ():
+    for line in lines if batch.place.asked else ():
         found = _DIRECTIVE.match(line)
-        shared = sum((Counter("SBATCH") & Counter(found["word"])).values()) if found else 0
-        if found and found["word"] != "SBATCH" and shared >= len("SBATCH") - 1:
-            yield fault("near_directive", line, word=found["word"])
+        word = found["word"] if found else ""
+        if word != "SBATCH" and get_close_matches(word, ["SBATCH"], cutoff=0.8):
+            yield fault("near_directive", line, word=word)

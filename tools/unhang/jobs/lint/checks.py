@@ -4,7 +4,6 @@ Values in, values out."""
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from unhang.core.catalogue.levels import is_older_nccl
 from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.setting_values import names_in, value_fault, whole_number
 from unhang.jobs.job_files import Finding
-from unhang.jobs.lint.knowledge import Findings, row_of, said, source_of
+from unhang.jobs.lint.knowledge import Findings, matching, row_of, said, source_of
 from unhang.jobs.lint.settings import Setting, meant_name
 
 PLATFORMS = ("amazon", "google", "hyperv")
@@ -23,7 +22,6 @@ PLATFORMS = ("amazon", "google", "hyperv")
 NEW_ENOUGH = "2.20"
 LONG_S = 7200
 NAMES = ("nccl_variables", "torch_variables", "not_real_settings", "renamed_settings")
-_OWN_MACHINE = re.compile(r"lo$|docker\d|virbr\d|cni0$|br-[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def check_setting(setting: Setting, context: Context) -> Findings:
         return
     name = setting.name
     if setting.odd:
-        yield _said("odd", setting)
+        yield _said(setting.odd, setting)
     if first := next(_not_real(setting, context), None):
         yield first
         return
@@ -78,7 +76,7 @@ def check_setting(setting: Setting, context: Context) -> Findings:
     yield from graver
     if all(one.rule != "wrong-value" for one in graver):
         yield from _timeout(setting)
-    yield from _interface(setting, context)
+    yield from _doubtful(setting, context)
 
 
 def _said(key: str, setting: Setting, source: str = "", **values: Any) -> Finding:
@@ -200,20 +198,11 @@ def _timeout(setting: Setting) -> Findings:
         yield _said("waits_for_ever" if ever else "waits_long", setting, tries=tries)
 
 
-def _interface(setting: Setting, context: Context) -> Findings:
-    value, name = setting.value or "", setting.name
-    first = value.split(",")[0].lstrip("=")
-    adapter, is_exact = first.partition(":")[0], value.startswith("=")
-    if not value or value.startswith("^"):
-        return
-    if name.endswith(("_SOCKET_IFNAME", "_OOB_NET_IFNAME")):
-        if _OWN_MACHINE.match(first):
-            yield _said("own_machine", setting, interface=first)
-        is_own = context.pod_network and value == "eth0"
-        if name.startswith("NCCL_") and not (is_exact or is_own) and first in ("eth0", "eth1"):
-            yield _said("guessed", setting)
-    if name == "NCCL_IB_HCA" and not is_exact and re.search(r"_[1-9]$", adapter):
-        yield _said("prefix", setting, adapter=adapter)
+def _doubtful(setting: Setting, context: Context) -> Findings:
+    """Values that a row's pattern finds; eth0 is the interface of a pod."""
+    for key, found in matching("setting_faults", f"{setting.name}={setting.value}"):
+        if key != "guessed" or not context.pod_network:
+            yield _said(key, setting, **found.groupdict())
 
 
 def _contradictions(settings: Sequence[Setting]) -> Findings:

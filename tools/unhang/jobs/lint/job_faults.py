@@ -6,31 +6,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.knowledge import Findings, row_of
+from unhang.jobs.lint.launch import is_loopback
 from unhang.jobs.lint.launch_faults import (
-    Relation,
     check_launches,
     fault,
-    is_loopback,
     meeting_points,
     unfit,
 )
-from unhang.jobs.lint.placed import Text, placed
-from unhang.jobs.lint.yaml_launches import IMAGE, Job, Role
-from unhang.jobs.lint.yaml_nodes import Map, inside, items, parts_of
+from unhang.jobs.lint.placed import ONE, Text, number, placed
+from unhang.jobs.lint.yaml_launches import COUNTS, IMAGE, Job, Role
+from unhang.jobs.lint.yaml_nodes import Map, inside, items, maps, parts_of
 
 _OF_FABRIC = re.compile(r"(?:NCCL|FI|UCX)_[A-Z0-9_]{1,80}")
 _OF_LOGS = re.compile(r"_(?:LOG|DEBUG|DUMP|STATS|TRACE|HOSTID|TOPO_FILE|CONF_FILE)")
 _OF_DEVICES = re.compile(r"_(?:NET_DEVICES|IFACE|IFNAME|HCA|DOMAIN)(?:_|$)")
+_POD = re.compile(r"([\w-]{1,200})-(\d{1,5})-(\d{1,5})\.([\w-]{1,63})")
 _IN_ONE = re.compile(r"\d{1,3}(?:,\s?\d{1,3}){1,15}")
-_OF_CONTAINERS = (
-    Relation("pod_shm", "little", "<", "shared", "gpus"),
-    Relation("shared_above_memory", "shared", "<=", "place.memory", "shared", "crowd"),
-    Relation("little_memory", "least", "<=", "place.memory", "place.memory"),
-    Relation("announced", "announced", "<=", "gpus", "announced"),
-)
 
 
 def check_jobs(jobs: Sequence[Job]) -> Findings:
@@ -42,10 +37,12 @@ def check_jobs(jobs: Sequence[Job]) -> Findings:
         for group in [job.launches] if is_one else [role.launches for role in job.roles]:
             yield from check_launches(group, reached=reached)
         for role in job.roles:
-            yield from unfit(role, _OF_CONTAINERS)
+            yield from unfit(role, "relations_of_containers")
             if role.devices and role.gpus is not None and not role.may_lock:
                 yield fault("pod_ipc_lock", role.gpus)
         yield from _refused(job)
+        yield from _shared_devices(job)
+        yield from _no_such_pod(job)
         if job.kind in table("launch_places"):
             yield from _pods(job)
             yield from _unlike_pods(job)
@@ -68,6 +65,32 @@ def _refused(job: Job) -> Findings:
                 )
 
 
+def _shared_devices(job: Job) -> Findings:
+    """GPUs on which two services that run together start ranks."""
+    taken: dict[str, Role] = {}
+    for role in job.roles:
+        starts = any(one.launcher for one in role.launches)
+        twice = [one for one in role.ids if starts and taken.setdefault(one, role) is not role]
+        for one in twice[:1]:
+            yield fault("device_twice", one, line=taken[one].line)
+
+
+def _no_such_pod(job: Job) -> Findings:
+    """Addresses of a JobSet's pods that it does not make: NAME-PART-JOB-POD.SUBDOMAIN."""
+    spec, name = inside(job.fields, "spec"), inside(job.fields, "metadata", "name")
+    domain, sizes = inside(spec, "network", "subdomain") or name, dict[str, list[Any]]()
+    for part in maps(spec.get("replicatedJobs")):
+        given = part.get("replicas"), inside(part, "template", "spec").get("parallelism")
+        sizes[f"{name}-{part.get('name')}"] = [number(one) if one else ONE for one in given]
+    for launch in job.launches if sizes else ():
+        found = _POD.match(launch.point[0])
+        if found is None or not found[1].startswith(f"{name}-"):
+            continue
+        pairs = zip(found.group(2, 3), sizes.get(found[1], [placed(0, 0)]), strict=False)
+        if found[4] != domain or any(most is not None and int(at) >= most for at, most in pairs):
+            yield fault("no_such_pod", launch.meets or launch.variable("MASTER_ADDR") or launch)
+
+
 def _pods(job: Job) -> Findings:
     """Launchers that wait for another number of nodes than the job has pods."""
     if any(role.pods is None for role in job.roles):
@@ -75,7 +98,8 @@ def _pods(job: Job) -> Findings:
     everything = sum(role.pods or 0 for role in job.roles)
     waiting = [role for role in job.roles if any(one.waits for one in role.launches)]
     launched = sum(role.pods or 0 for role in waiting)
-    counts, own = {*parts_of(Text, job.fields)}, row_of("launch_places", job.kind)
+    counts = {str(one.get(name)) for one in parts_of(Map, job.fields) for name in COUNTS[:-1]}
+    own = row_of("launch_places", job.kind)
     for launch in (one for one in job.launches if one.launcher and one.waits):
         waits = launch.waits or 0
         if own.get("jobs") and str(waits) in counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -10,12 +11,19 @@ from unhang.core.catalogue.own_tables import as_written, table
 from unhang.jobs.job_files import Finding
 
 Findings = Iterator[Finding]
-FAULTS = ("launch_faults", "setting_faults", "script_faults")
+FAULTS = ("launch_faults", "setting_faults", "script_faults", "conf_faults")
 
 
 def row_of(name: str, key: str) -> Mapping[str, Any]:
     """A row of a table; an empty one if there is none."""
     return table(name).get(key) or {}
+
+
+def matching(name: str, text: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """(key, what it finds) of each row of a table whose pattern is in a text."""
+    for key, row in table(name).items():
+        if found := re.search(row["pattern"], text):
+            yield key, found
 
 
 def source_of(name: str, row: Mapping[str, Any] | None = None) -> str:

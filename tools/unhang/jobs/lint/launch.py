@@ -20,12 +20,11 @@ Options = Mapping[str, Text]
 _HOST = re.compile(r"\s*([\w.-]{1,255})(?::(\d{1,4})\b|[^\n]*?\b(?:max_)?slots\s*=\s*(\d{1,4}))?")
 PER_NODE = re.compile(r"ppr:(\d{1,3}):node")
 _VISIBLE = re.compile(r"[\w.:-]{1,60}(?:,[\w.:-]{1,60}){0,63}")
-# GPUs: DGX-2 and Google's a2-megagpu-16g have 16, the most in one machine
-MOST_OF_A_MACHINE = 16
-# bytes: importing torch and making a CUDA context take 1.5 to 2 GiB of a process's memory, and
-# NCCL's and the script's own buffers are on top; below this even an idle rank is in danger
-LEAST_OF_A_RANK = 3 << 30
 _SHELLS = ("bash", "sh", "zsh")
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked for in a command
+_LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.\d{1,3}|::1|\[::1\])(?::\d{0,5})?")
+_READS_MASTER = re.compile(r"python|\.(?:py|sh)$|^\./|^(?:bash|sh)$|\$")
+_BRIDGE = re.compile(r"172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?")
 NOTHING = Command(0, "", [], {}, {})
 # what differs in each task
 OF_TASKS = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID")
@@ -37,7 +36,8 @@ class Place:
     on_each: whether each node runs the commands. spreads: whether something starts programs on
     other nodes. row: of `launch_places`, what to write there. meets: whether launchers learn
     elsewhere where to meet. memory: bytes of each node. slots: what its hosts take. beside: the
-    text of a file in the folder of this one, "" if there is none. text: of the script."""
+    text of a file in the folder of this one, "" if there is none. text: of the script.
+    asked: by its directives."""
 
     kind: str = "shell"
     nodes: Count = None
@@ -52,6 +52,7 @@ class Place:
     slots: Count = None
     beside: Callable[[str], str] = lambda _name: ""
     text: str = ""
+    asked: Options = field(default_factory=dict)
     held: Held = field(default_factory=dict)
     hostfiles: Mapping[str, Text] = field(default_factory=dict)
 
@@ -84,7 +85,11 @@ class Crowd:
     @property
     def least(self) -> Count:
         """The bytes that several ranks take at least."""
-        return placed(LEAST_OF_A_RANK * self.crowd, 0) if self.crowd > 1 else None
+        return (
+            placed(table("launch_limits")["memory_of_a_rank"]["most"] * self.crowd, 0)
+            if self.crowd > 1
+            else None
+        )
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,13 @@ class Launch(Crowd):
     gpus     those of a node that it sees
     all      processes of the whole job, as it says
     axes     parallel sizes by axis
+    factors  those that multiply the ranks of a copy
     meets    the address at which ranks are to meet
+    backend  of their rendezvous
     hosts    those that it names
     slots    processes that they take, None if one does not say
     by       what the script itself runs, with the variables that are known there
+    at_home  whether it may call its own machine localhost: others do not
     inside   how a shell on each node reads it: "raw" if this script expands nothing in it
     """
 
@@ -120,11 +128,14 @@ class Launch(Crowd):
     all: Count = None
     rank: Count = None
     axes: Mapping[str, Number] = field(default_factory=dict)
+    factors: Mapping[str, Number] = field(default_factory=dict)
     meets: Text | None = None
+    backend: Text | None = None
     hosts: Sequence[Host] = ()
     slots: Count = None
     by: Command = NOTHING
-    inside: str = ""
+    inside: str | None = None
+    at_home: bool = False
     once = ONE
 
     def step(self, *kinds: str) -> Step | None:
@@ -141,9 +152,9 @@ class Launch(Crowd):
         return self.step("launcher") or Step({"program": ""}, {})
 
     @property
-    def launcher(self) -> str:
+    def launcher(self) -> str | None:
         """Its name."""
-        return str(self.starter.row["program"])
+        return self.starter.row["program"] or None
 
     @property
     def served(self) -> bool:
@@ -172,8 +183,7 @@ class Launch(Crowd):
         """The same apart; the port is the default of Ray's head if it says none."""
         given = self.meets or self.variable("MASTER_ADDR") or ""
         host, _sign, port = given.rpartition(":")
-        ray = self.step("ray")
-        head = ray.row["port_of_head"] if ray and "head" in ray.options else ""
+        head = self.ray.row["port_of_head"] if self.ray and self.is_head else ""
         return (host, port) if port.isdecimal() else (given, self.port or head)
 
     @property
@@ -189,10 +199,75 @@ class Launch(Crowd):
         return next(filter(None, named), None) or self.variable("MASTER_PORT")
 
     @property
+    def ray(self) -> Step | None:
+        """The step that starts a node of Ray."""
+        return self.step("ray")
+
+    @property
+    def is_head(self) -> bool:
+        """Whether that is the first."""
+        return self.ray is not None and self.ray.given("head") is not None
+
+    @property
+    def mounts_shared(self) -> bool:
+        """Whether it names /dev/shm."""
+        return SHARED_MEMORY in self.command.shown
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it may learn elsewhere where to meet: torchrun reads PET_ and its options."""
+        names = {*self.command.held, *self.command.exported}
+        return self.place.meets or any(one.startswith("PET_") for one in names)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is known to be of several nodes, and not of one of them alone."""
+        of_job = self.waits is None and self.of_all and (self.place.nodes or ONE) > 1
+        return self.waits != 1 and (self.several or of_job)
+
+    @property
+    def reads_master(self) -> bool:
+        """Whether a program takes the address of MASTER_ADDR; torchrun does not."""
+        if self.launcher:
+            return not self.starter.row.get("own_address")
+        words = (word for one in self.steps[-1:] for word in one.words)
+        reads = any(map(_READS_MASTER.search, words))
+        return reads and (self.place.on_each or self.step("step") is not None)
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it may meet the others at its own address: the first node, or all on one."""
+        rank = self.starter.given("rank")
+        return rank is not None and (self.at_home or rank == "0")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether options of its launcher may be in a variable."""
+        known = {*self.starter.options.values()}
+        return any(one.startswith("$") and one not in known for one in self.starter.words)
+
+    @property
+    def at_itself(self) -> bool:
+        """Whether it meets others at an address of its own machine alone."""
+        return is_loopback(self.meets) or self.on_bridge
+
+    @property
+    def on_bridge(self) -> bool:
+        """Whether it meets them at one of Docker's own network."""
+        return _BRIDGE.fullmatch(self.meets or "") is not None
+
+    @property
+    def own_head(self) -> Text | None:
+        """The address of Ray's head, if it is that of each machine itself."""
+        given = self.ray and self.ray.given("own_name")
+        odd = is_loopback(given) or given == "0.0.0.0"  # noqa: S104 - in a command
+        return given if odd and self.place.nodes != 1 else None
+
+    @property
     def by_srun(self) -> bool:
         """Whether srun starts it."""
         step = self.step("step")
-        return step is not None and step.row["program"] == "srun"
+        return step is not None and "gives" in step.row
 
     @property
     def several(self) -> bool:
@@ -204,6 +279,12 @@ class Launch(Crowd):
     def of_all(self) -> bool:
         """Whether it uses all nodes of the job, and is not one of several steps."""
         return self.place.on_each or self.nodes is self.place.nodes or not self.step("step")
+
+    @property
+    def by_mpi(self) -> bool:
+        """Whether Open MPI starts it; another mpirun has rows of its own."""
+        step = self.step("step")
+        return step is not None and "keeps" in step.row
 
     @property
     def of_pods(self) -> bool:
@@ -256,12 +337,6 @@ class Launch(Crowd):
         return "oversubscribe" in self.command.shown.lower()
 
     @property
-    def by_mpi(self) -> bool:
-        """Whether Open MPI starts it; another mpirun has rows of its own."""
-        step = self.step("step")
-        return step is not None and "keeps" in step.row
-
-    @property
     def crowd(self) -> int:  # type: ignore[override]
         """Ranks on a node, one at least."""
         return (self.processes or 1) * (self.tasks or 1)
@@ -284,7 +359,11 @@ class Launch(Crowd):
     @property
     def most(self) -> Count:
         """GPUs of the largest machine, where those of the node are not known."""
-        return placed(MOST_OF_A_MACHINE, 0) if self.each and self.gpus is None else None
+        return (
+            placed(table("launch_limits")["gpus_of_a_machine"]["most"], 0)
+            if self.each and self.gpus is None
+            else None
+        )
 
     @property
     def gpus_at(self) -> Launch | Count:
@@ -294,23 +373,40 @@ class Launch(Crowd):
     @property
     def size(self) -> Count:
         """Ranks of one copy of the model, by its parallel sizes."""
-        made = prod(self.axes.values())
-        return placed(made, next(iter(self.axes.values()))) if made > 1 else None
+        made = _product(self.factors) if self.factors else ONE
+        return made if made > 1 else None
+
+    @property
+    def experts(self) -> Count:
+        """Ranks over which the experts of all stages are split."""
+        expert, pipeline = self.axes.get("expert"), self.axes.get("pipeline", ONE)
+        within = self.axes.get("expert tensor") or self.axes.get("tensor", ONE)
+        return times(times(expert, within), pipeline)
+
+    @property
+    def batch(self) -> Count:
+        """Samples of a step, as the configuration of DeepSpeed says."""
+        return number(self.options.get("train_batch_size"))
+
+    @property
+    def batch_made(self) -> Count:
+        """Samples that all ranks make, by what it says of each."""
+        made = None if self.size else self.ranks
+        for name in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps"):
+            made = times(made, number(self.options.get(name, placed("1", 0))))
+        return made
 
     @property
     def split(self) -> str:
         """These sizes."""
-        return " x ".join(f"{name} {one}" for name, one in self.axes.items())
-
-    @property
-    def on_ray(self) -> bool:
-        """Whether Ray places it."""
-        return self.place.kind == "ray"
+        return " x ".join(f"{name} {one}" for name, one in self.factors.items())
 
     @property
     def spans(self) -> bool:
         """Whether one copy is divided among all nodes."""
-        return self.on_ray or (self.served and (self.several or (self.place.nodes or ONE) > 1))
+        return self.place.kind == "ray" or (
+            self.served and (self.several or (self.place.nodes or ONE) > 1)
+        )
 
     @property
     def per_node(self) -> Count:
@@ -321,8 +417,11 @@ class Launch(Crowd):
     def ranks(self) -> Count:
         """All ranks, where nodes and ranks of each are written."""
         nodes = self.waits or (None if "nnodes" in self.options else self.nodes)
-        started = not (self.served or self.on_ray) and (self.launcher or self.step("step"))
-        is_written = nodes and self.per_node and nodes.how == self.per_node.how == "written"
+        started = not (self.served or self.place.kind == "ray") and (
+            self.launcher or self.step("step")
+        )
+        alone = "standalone" in self.options or (nodes and nodes.how == "written")
+        is_written = alone and self.per_node and self.per_node.how == "written"
         return self.all or times(nodes, self.per_node) if started and is_written else None
 
     @property
@@ -336,6 +435,17 @@ class Launch(Crowd):
     def devices(self) -> Count:
         """Devices of which Lightning expects a task each."""
         return number(self.options.get("trainer.devices")) if self.by_srun else None
+
+
+def _product(sizes: Mapping[str, Number]) -> Number:
+    """The product of sizes, at the place of the first."""
+    made: Number = placed(prod(sizes.values()), next(iter(sizes.values())))
+    return made
+
+
+def is_loopback(address: object) -> bool:
+    """Whether an address, also with a port, is the machine's own on every machine."""
+    return _LOOPBACK.fullmatch(str(address)) is not None
 
 
 def divided(whole: Count, by: Count) -> Count:
@@ -373,14 +483,14 @@ def steps_of(words: Sequence[Text]) -> list[Step]:
         name = f"{base} {after}" if f"{base} {after}" in rows else base
         kind = starts[-1][1]["kind"] if starts else ""
         is_value = at and words[at - 1].endswith(("launcher", "backend", "executor"))
-        if name in rows and not is_value:
+        if name and name in rows and not is_value:
             starts.append((at, rows[name]))
         elif kind in ("", "script"):
             continue
         elif base.endswith(".py") or (base == "-m" and after not in rows):
-            starts.append((at, {"program": "", "kind": "script"}))
+            starts.append((at, rows[""]))
     of_image = words and words[0].startswith("-")  # the image says which program gets them
-    starts = starts or [(0, {"program": "", "kind": "server" if of_image else "script"})]
+    starts = starts or [(0, {**rows[""], "kind": "server" if of_image else "script"})]
     ends = [at for at, _row in starts[1:]] + [len(words)]
     parts = [
         (row, words[at + bool(row["program"]) : end])
@@ -409,7 +519,7 @@ def launches_of(
     place: Place,
     outer: Sequence[Step] = (),
     by: Command | None = None,
-    inside: str = "",
+    inside: str | None = None,
 ) -> Iterator[Launch]:
     """The launches of a script, and of the scripts in its words (bash -c '...')."""
     for command in script.commands:
@@ -421,7 +531,7 @@ def launches_of(
             continue
         around = [*outer, *(one for one in steps if one.row["kind"] != "script")]
         held = {name: one for name, one in command.held.items() if name not in OF_TASKS}
-        asked = steps[0].options if steps[0].row["program"] == "srun" else {}
+        asked = steps[0].options if "gives" in steps[0].row else {}
         known = {one: variable(held, name) or "" for one, name in _ASKED.items()}
         held |= set_by_slurm({**known, **asked})
         shell = Step({"program": "", "kind": "shell"}, {})
@@ -458,7 +568,8 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
         kind = step.row["kind"]
         asked = {name: number(step.given(name)) for name in ("nodes", "whole", "each", "rank")}
         parts["each"] = number(step.given("gpus")) or parts.get("each")
-        parts["meets"] = step.given("meets") or parts.get("meets")
+        for name in ("meets", "backend"):
+            parts[name] = step.given(name) or parts.get(name)
         if kind == "step":
             parts["nodes"], parts["tasks"] = _spread(step, place)
             parts["all"] = asked["whole"]
@@ -472,10 +583,14 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
             parts["processes"] = asked["each"] or divided(asked["whole"], waits)
         elif kind == "script":
             parts.setdefault("processes", ONE)
-    sizes = ((row["axis"], number(options.get(one))) for one, row in table("parallel_axes").items())
-    axes = {axis: size for axis, size in sizes if size}
-    if any(one.row["kind"] == "server" for one in steps) and axes:
-        parts["processes"] = placed(prod(axes.values()), next(iter(axes.values())))
+    axes, factors = dict[str, Number](), dict[str, Number]()
+    for name, row in table("parallel_axes").items():
+        if size := number(options.get(name)):
+            axes[row["axis"]] = size
+            if row["factor"] and options.keys().isdisjoint(row["unless"]):
+                factors[row["axis"]] = size
+    if any(one.row["kind"] == "server" for one in steps) and factors:
+        parts["processes"] = _product(factors)
     hosts = [one for step in steps for one in _hosts(step, place)]
     slots = [one.slots for one in hosts if one.slots]
     if slots and len(slots) == len(hosts):
@@ -487,7 +602,8 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
         if _VISIBLE.fullmatch(shown) and shown not in ("all", "none", "void"):
             parts["gpus"] = placed(len(shown.split(",")), shown)
             break
-    return Launch(command, steps, place, options, axes=axes, hosts=hosts, **parts)
+    parts |= {"axes": axes, "factors": factors, "hosts": hosts}
+    return Launch(command, steps, place, options, **parts)
 
 
 def _configured(step: Step, place: Place) -> Step:
@@ -501,7 +617,10 @@ def _configured(step: Step, place: Place) -> Step:
             if isinstance(one, Text):
                 line = file.line if text.how == "beside" else one.line + text.line - 1
                 known[name] = placed(one, line, one.shown)
-    return step._replace(options={**known, **step.options})
+    own = step.options  # a script has none that change the file's
+    return step._replace(
+        options={**own, **known} if step.row["kind"] == "script" else {**known, **own}
+    )
 
 
 def _file(name: Text, place: Place) -> Text:
@@ -528,7 +647,7 @@ def _spread(step: Step, place: Place) -> tuple[Count, Count]:
     if nodes is None and (hosts or step.given("hosts") or step.given("hostfile")):
         nodes = placed(len({one.name for one in hosts}), hosts[0].name) if hosts else None
         return nodes, each or divided(whole, nodes)
-    if step.row["program"] == "srun":
+    if "gives" in step.row:
         of_job = place.nodes
         if nodes is None and of_job and whole and whole < of_job:
             of_job = placed(int(whole), whole)

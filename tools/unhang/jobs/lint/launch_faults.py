@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, row_of, said
-from unhang.jobs.lint.launch import Launch, Options, Step, times
+from unhang.jobs.lint.launch import Launch, Step, is_loopback, times
 from unhang.jobs.lint.placed import ONE, Placed, number, placed
 from unhang.jobs.lint.shell import variable, varies
 
-_LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.\d{1,3}|::1|\[::1\])(?::\d{0,5})?")
-_BRIDGE = re.compile(r"172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?")
 _OWN_NAME = re.compile(r"(?:\$\(|`)?\s?(?:hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\b)")
-_READS_MASTER = re.compile(r"python|\.(?:py|sh)$|^\./|^(?:bash|sh)$|\$")
 _GPUS_OF_NODE = re.compile(r"gpus_per_node$|^nproc_per_node$")
 _OF_RANKS = re.compile(
     r"(?:NCCL|GLOO|UCX|FI|TORCH)_(?!.*(?:LOG|DEBUG|DUMP|STATS|TRACE))\w+|(?P<meeting>MASTER_(?:ADDR|PORT))"
@@ -32,90 +30,69 @@ _OF_JOB = re.compile(r"\$\{?(?:SLURM_PROCID|OMPI_COMM_WORLD_RANK|PMIX?_RANK)\b")
 _OPTIONS = re.compile(r"(?i)arg|opt|flag|env|param|var")
 _UNKNOWN = re.compile(r"\$\{?\w+(?:\[@\])?\}?")
 _READS_FILE = re.compile(r"(?:^|[;&|]\s*)(?:source|\.)\s")
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked for in a command
 _FITS = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     "divides": lambda by, whole: whole % by == 0,
+    "never": lambda *_: False,
+    "reaches": lambda found, _one: not is_loopback(found),
+    "named": lambda found, _one: not _OWN_NAME.match(found.strip("\"'")),
 }
 
 
-class Relation(NamedTuple):
-    """Two quantities that must fit each other: a fault if both are known and do not. found, wanted:
-    their names. at: whose place is shown, the command's without. when, unless: claims, of which
-    all, and none, must be true."""
-
-    fault: str
-    found: str
-    fits: str
-    wanted: str
-    at: str = ""
-    when: str = ""
-    unless: str = ""
-
-
-RELATIONS = (
-    Relation("waits_for_others", "waits", "==", "place.nodes", "", "launcher of_all",
-             "command.of_some of_pods alone"),
-    Relation("on_first_node", "place.nodes", "<=", "only_there", "", "launcher",
-             "command.of_some"),
-    Relation("not_divided", "waits", "divides", "all", "all", "launcher", "command.of_some"),
-    Relation("in_each_task", "tasks", "<=", "once", "", "launcher counts_tasks",
-             "command.of_some"),
-    Relation("rank_beyond", "own_rank", "<", "waits", "own_rank"),
-    Relation("few_hosts", "waits", "<=", "named", "", "starter.row.bound"),
-    Relation("few_slots", "processes", "<=", "least_slots", "", "starter.row.bound",
-             "oversubscribes"),
-    Relation("few_slots", "all", "<=", "room", "", "by_mpi", "starter.row.bound oversubscribes"),
-    Relation("little_memory", "least", "<=", "place.memory", "place.memory", "runs_python",
-        "of_pods"),
-    Relation("counts_one_machine", "all", "!=", "gpus", "all", "count several", "served"),
-    Relation("too_few_gpus", "wanted", "<=", "gpus", "gpus_at"),
-    Relation("too_few_anywhere", "wanted", "<=", "most"),
-    Relation("axes", "size", "<=", "place.total", "size", "spans"),
-    Relation("axes_of_world", "size", "divides", "ranks", "size"),
-    Relation("world_size", "world", "==", "ranks", "world"),
-    Relation("unlike_devices", "devices", "==", "tasks", "", "", "launcher"),
-)  # fmt: skip
-
-
-def unfit(value: Any, relations: Sequence[Relation]) -> Findings:
-    """The relations that do not hold between the quantities of a launch, or of a container: the
-    first of each rule."""
+def unfit(value: Any, relations: str) -> Findings:
+    """The rows of a table of relations that do not hold in a launch, or in a container: the first
+    of each rule."""
     rules = set[str]()
-    for one in relations:
-        found, wanted = quantity(value, one.found), quantity(value, one.wanted)
-        if found is None or wanted is None or _FITS[one.fits](found, wanted):
+    for row in table(relations).values():
+        found, wanted = (quantity(value, row[one]) for one in ("found", "wanted"))
+        if found is None or wanted is None or _FITS[row["fits"]](found, wanted):
             continue
-        claimed = all(quantity(value, name) for name in one.when.split())
-        if claimed and not any(quantity(value, name) for name in one.unless.split()):
-            at = quantity(value, one.at) if one.at else value
-            made = fault(one.fault, at, value.place.row, of=value, found=found, wanted=wanted)
+        claims = [claims_of(value, row[name]) for name in ("when", "unless")]
+        if all(claims[0]) and not any(claims[1]):
+            at, where = quantity(value, row["at"]), value.place.row
+            made = fault(row["fault"], at, where, of=value, found=found, wanted=wanted)
             if made.rule not in rules:
                 yield made
             rules.add(made.rule)
 
 
+def claims_of(value: Any, paths: Sequence[str]) -> list[bool]:
+    """Whether there is each quantity, or it is the one after the =."""
+    split = [(quantity(value, name), wanted) for name, _, wanted in map(_PARTED, paths)]
+    return [
+        str(found) == wanted if wanted else found is not None and found is not False
+        for found, wanted in split
+    ]
+
+
+_PARTED = operator.methodcaller("partition", "=")
+
+
 def quantity(value: Any, path: str) -> Any:
-    """A quantity or claim of a launch or container, by its name or names with dots."""
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else getattr(value, name)
+    """A quantity or claim of a launch or container, by its name or names with dots; what is called
+    gets the next name. None if there is none."""
+    for name in filter(None, path.split(".")):
+        if callable(value):
+            value = value(name)
+        elif value is not None:
+            value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
     return value
 
 
 def check_launches(launches: Sequence[Launch], *, reached: bool = False) -> Findings:
     """The findings of the launches of one script, pod or task. reached: whether other nodes call
     the first one by its name, so that it may call itself localhost."""
+    alone = _on_one_machine(launches)
     for launch in launches:
-        yield from unfit(launch, RELATIONS)
+        here = replace(launch, at_home=alone or (reached and launch.rank == 0))
+        yield from unfit(here, "relations_of_launches")
         for check in _CHECKS:
             yield from check(launch)
     yield from _starts(launches)
-    meeting = [one for one in launches if not (reached and one.rank == 0)]
-    yield from _loopback(meeting)
-    yield from _meeting(meeting)
+    yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
     yield from _ray(launches)
 
 
@@ -125,31 +102,6 @@ def fault(key: str, at: Launch | Placed, where: str = "any", **values: Any) -> F
     words = {"at": at, **row_of("launch_places", where), **values}
     place = at.command if isinstance(at, Launch) else at
     return said(key, place.line, place.shown, words)
-
-
-def is_loopback(address: object) -> bool:
-    """Whether an address, also with a port, is the machine's own on every machine."""
-    return _LOOPBACK.fullmatch(str(address)) is not None
-
-
-def _ranks_of_nodes(launch: Launch) -> Findings:
-    """One number for all nodes, and torchrun that is told to be alone."""
-    options, nodes = launch.options, launch.nodes
-    if not launch.launcher:
-        return
-    given = [
-        name
-        for name in ("node_rank", "master_addr", "rdzv_endpoint")
-        if options.get(name, "0") not in ("0", "localhost", "127.0.0.1")
-    ]
-    if "standalone" in options and options.get("nnodes", "1") != "1" and given:
-        yield fault("standalone", launch, name=given[0])
-    is_static = options.get("rdzv_backend", "static") == "static" and "rdzv_endpoint" not in options
-    is_one = is_static and launch.rank is not None and (nodes or ONE) > 1 != launch.waits
-    if is_one and launch.of_all and not (launch.command.of_some or launch.of_pods):
-        early = "read_too_early" if "SLURM_" in launch.command.shown else "one_rank_for_all"
-        key = early if launch.place.kind == "slurm" else "rank_of_several_pods"
-        yield fault(key, launch)
 
 
 def _of_tasks(launch: Launch) -> Findings:
@@ -191,15 +143,13 @@ def _hosts(launch: Launch) -> Findings:
 def _forwarded(launch: Launch) -> Findings:
     """Variables that a launcher does not give to what it starts elsewhere."""
     by, shown, place = launch.by, launch.by.shown, launch.place
-    step = next(
-        (one for one in launch.steps if "keeps" in one.row or one.row["program"] == "srun"), None
-    )
+    step = next((one for one in launch.steps if one.row.keys() & {"keeps", "gives"}), None)
     if step is None or not (
         launch.runs_python or launch.step("launcher", "server") or launch.by_mpi
     ):
         return
     kind, file = step.row["kind"], step.row.get("env_file")
-    asked = step.options.get("export") or variable(by.held, "SLURM_EXPORT_ENV") or "ALL"
+    asked = step.given("gives") or variable(by.held, "SLURM_EXPORT_ENV") or "ALL"
     if "keeps" not in step.row:
         gives_all = "ALL" in asked or "$" in asked
     else:  # under Slurm the daemons of MPI are started by srun, with all variables
@@ -254,36 +204,7 @@ def _starts(launches: Sequence[Launch]) -> Findings:
         yield fault("starts", starts[0], started=placed(started, 0))
 
 
-def _containers(launch: Launch) -> Findings:
-    """docker run: its network, its shared memory."""
-    step, meets = launch.step("container"), launch.meets
-    if step is None:
-        return
-    given, text = step.options.keys(), launch.command.shown
-    with_gpus = given & {"gpus", "runtime"} or "nvidia.com/gpu" in text
-    if with_gpus and not given & {"shm_size", "ipc"} and _SHARED_MEMORY not in text:
-        yield fault("container_shm", launch)
-    odd = meets and (is_loopback(meets) or _BRIDGE.fullmatch(meets))
-    if launch.launcher and launch.several and not odd and not given & {"net", "network"}:
-        yield fault("container_on_bridge", launch)
-
-
-def _steps(launch: Launch) -> Findings:
-    """What srun does to what it starts."""
-    options, ray = launch.options, launch.step("ray")
-    yield from sees_one_gpu(options if launch.step("step") else {})
-    if launch.by_srun and ray and "block" not in ray.options and not launch.inside:
-        yield fault("ray_that_ends", launch)
-
-
-def sees_one_gpu(options: Options) -> Findings:
-    """Options with which each task sees one GPU."""
-    for name in ("gpus_per_task", "gpu_bind"):
-        if options.get(name) in ("1", "single:1"):
-            yield fault("one_gpu_per_task", options[name])
-
-
-_CHECKS = (_ranks_of_nodes, _of_tasks, _hosts, _forwarded, _containers, _steps)
+_CHECKS = (_of_tasks, _hosts, _forwarded)
 
 
 def _on_one_machine(launches: Sequence[Launch]) -> bool:
@@ -292,59 +213,6 @@ def _on_one_machine(launches: Sequence[Launch]) -> bool:
     return (len(launched) > 1 or any(one.command.together for one in launched)) and not any(
         one.place.nodes for one in launched
     )
-
-
-def _reads_master(launch: Launch) -> bool:
-    """Whether a program takes the address of MASTER_ADDR; torchrun does not."""
-    if launch.launcher:
-        return not launch.starter.row.get("own_address")
-    reads = any(map(_READS_MASTER.search, launch.steps[-1].words))
-    return reads and (launch.place.on_each or launch.step("step") is not None)
-
-
-def _loopback(launches: Sequence[Launch]) -> Findings:
-    """Addresses that reach only the machine itself, as those of several nodes."""
-    found: dict[int, Finding] = {}
-    for launch in launches if not _on_one_machine(launches) else ():
-        master, nodes, meets = launch.variable("MASTER_ADDR"), launch.place.nodes, launch.meets
-        of_job = launch.waits is None and launch.of_all and (nodes or ONE) > 1
-        if launch.waits == 1 or not (launch.several or of_job):
-            continue
-        at = meets if is_loopback(meets) else None
-        if is_loopback(master) and (at or _reads_master(launch)):
-            at = master
-        if at:
-            found.setdefault(at.line, fault("loopback", at, launch.place.row))
-        host = launch.variable("VLLM_HOST_IP")
-        if host and is_loopback(host):
-            found.setdefault(host.line, fault("own_host", host))
-        each = launch.inside == "raw" and launch.place.kind == "slurm"
-        for one in filter(None, (launch.command.raw.get("MASTER_ADDR"), meets)):
-            if each and not launch.command.of_some and _OWN_NAME.match(one.strip("\"'")):
-                found.setdefault(one.line, fault("own_name", one, launch.place.row))
-    yield from found.values()
-
-
-def _meeting(launches: Sequence[Launch]) -> Findings:
-    """torchrun of several nodes: at no address, at one that is not read, at two."""
-    alone = _on_one_machine(launches)
-    yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
-    for launch in launches:
-        options, ray, address = launch.options, launch.step("ray"), launch.meets or ""
-        head, nodes = options.get("node_ip_address", ""), launch.place.nodes
-        odd_head = is_loopback(head) or head == "0.0.0.0"  # noqa: S104 - in a command
-        if ray and "head" in ray.options and odd_head and nodes != 1:
-            yield fault("ray_head", launch)
-        if not launch.launcher or launch.waits is None or launch.waits < 2:
-            continue
-        unread = options.get("rdzv_backend") == "c10d" and "rdzv_endpoint" not in options
-        own = launch.starter.row.get("own_address")  # accelerate makes the endpoint of its address
-        if _BRIDGE.fullmatch(address):
-            yield fault("docker_address", launch)
-        elif own and unread and address:
-            yield fault("unread_address", launch)
-        if own and not (launch.place.meets or launch.meets):
-            yield from _no_address(launch, alone=alone)
 
 
 def meeting_points(launches: Sequence[Launch]) -> Findings:
@@ -357,23 +225,12 @@ def meeting_points(launches: Sequence[Launch]) -> Findings:
             other.waits, other.variable("WORLD_SIZE"))  # fmt: skip
         apart = numbered and of_job and first.node != other.node and first.point != other.point
         doors = first.place is not other.place and port.isdecimal() and entered.isdecimal()
-        joins = first.program == other.program and ("head" in first.options or met == address != "")
+        joins = first.program == other.program and (first.is_head or met == address != "")
         alone = [one.point[1] for one in launches].count(entered) == 1  # else others meet there
         odd = is_loopback(address) or is_loopback(met)
         if not odd and (apart or (doors and joins and alone and port != entered)):
             at = other.port or other
             yield fault("two_ports", at, other=first.meeting, line=first.command.line)
-
-
-def _no_address(launch: Launch, *, alone: bool) -> Findings:
-    """torchrun without an address; not where one may be in a variable."""
-    step, rank = launch.starter, launch.options.get("node_rank")
-    if step.options.keys() & {"rdzv_conf", "standalone"}:
-        return
-    known = {*step.options.values()}
-    is_open = any(one.startswith("$") and one not in known for one in step.words)
-    if not is_open and not (rank and (alone or rank == "0")):  # the first node is its own master
-        yield fault("no_address", launch, node="" if rank else "takes itself for node 0 and ")
 
 
 def _ray(launches: Sequence[Launch]) -> Findings:
@@ -385,9 +242,8 @@ def _ray(launches: Sequence[Launch]) -> Findings:
         options, place = launch.options, launch.place
         alone = ONE if len(starts) == 1 and not starts[0].step("step") else None
         each = (number(one) for name, one in options.items() if _GPUS_OF_NODE.search(name))
-        size = placed(prod(launch.axes.values()), launch.command)
         total = times(announced, place.nodes or alone)
-        asked = [(max(filter(None, each), default=None), announced), (size, total)]
+        asked = [(max(filter(None, each), default=None), announced), (launch.size, total)]
         if place.kind == "ray":
             with_gpus = options.keys() & {"use_gpu", "num_gpus"}
             workers = number(options.get("num_workers") or options.get("num_gpus"))

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.checks import LONG_S
-from unhang.jobs.lint.knowledge import Findings, row_of, said
-from unhang.jobs.lint.settings import IGNORED, LONGEST_LINE, runs_only_tests
+from unhang.jobs.lint.knowledge import Findings, matching, row_of, said
+from unhang.jobs.lint.settings import LONGEST_LINE, runs_only_tests
 
 SHORT_S = 120
 _NO_PACKAGE = re.compile(r"linux-(?:image-|headers-)?generic-5\.5\b")
@@ -34,7 +33,7 @@ def check_lines(text: str) -> Findings:
     benchmark = runs_only_tests(text)  # no framework, so no other libnccl than its own is loaded
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw[:LONGEST_LINE]
-        if IGNORED.search(line) or line.lstrip().startswith("# "):
+        if line.lstrip().startswith("# "):
             continue
         for shown, limit_s in limits_in(line):
             if limit_s >= LONG_S:
@@ -50,9 +49,8 @@ def check_lines(text: str) -> Findings:
 
 def limits_in(line: str) -> Iterator[tuple[str, int]]:
     """(text, seconds) of each time limit that a line sets."""
-    for row in table("time_limits").values():
-        if found := re.search(row["pattern"], line):
-            yield found.group().strip(), int(found[1]) * row["unit_s"]
+    for key, found in matching("time_limits", line):
+        yield found.group().strip(), int(found[1]) * row_of("time_limits", key)["unit_s"]
 
 
 def versions_in(text: str) -> tuple[str | None, str | None]:
@@ -72,7 +70,7 @@ def check_fits(text: str) -> Findings:
     lines = [
         (number, line[:LONGEST_LINE])
         for number, line in enumerate(text.splitlines(), 1)
-        if not IGNORED.search(line) and not line.lstrip().startswith("#")
+        if not line.lstrip().startswith("#")
     ]
     torch = next(
         (found for _, line in lines if (found := _TORCH.search(line)) and found["version"]), None

@@ -181,7 +181,7 @@ def _read(path: Path) -> bytes:
 def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     """The findings of one file's text. Text in, values out."""
     nccl, torch = versions_in(text)
-    jobs = jobs_of(documents_of(text, kind)) if kind in OF_CONTAINERS else []
+    jobs = jobs_of(documents_of(text, kind), context.beside) if kind in OF_CONTAINERS else []
     here = Context(
         context.nccl or nccl,
         context.torch or torch,

@@ -12,12 +12,12 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.hcl_nodes import documents_of
+from unhang.jobs.lint.knowledge import matching
 from unhang.jobs.lint.placed import Text, placed
 from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
-from unhang.jobs.lint.shell import read_shell
+from unhang.jobs.lint.shell import EXPANSION, read_shell
 from unhang.jobs.lint.yaml_nodes import Map, parts_of
 from unhang_node.facts.parse.nccl_conf import parse_nccl_conf
-from unhang_node.facts.parse.systemd_env import parse_unit
 
 KINDS = ("shell", "slurm", "docker", "kubernetes", "nomad", "systemd", "nccl_conf", "python")
 OF_CONTAINERS = ("kubernetes", "nomad")
@@ -27,13 +27,8 @@ _MISSPELT = re.compile(r"(?:NCC|NCL|NCLL|NCCCL|NNCL|NCLC|CNCL)_(?=[A-Z])")
 _WANTED = re.compile(
     r"TORCH_FR_|TORCH_NCCL_|(?i:NCCL_)|ENABLE_NCCL_|GLOO_SOCKET_IFNAME$|TORCH_DISTRIBUTED_DEBUG$|CUDA_LAUNCH_BLOCKING$|RDMAV_FORK_SAFE$"
 )
-_DEFAULTED = re.compile(r"\$\{\w{1,100}:?[-=](?P<value>[^}$]{0,200})\}")
 _YAML_KEY = re.compile(r"(?:TORCH_|ENABLE_)?NCCL_\w{2,100}|TORCH_FR_\w{2,80}")
-_PAIR = re.compile(
-    r"""["'](?P<name>(?:TORCH_)?NCCL_[A-Z0-9_]{2,100})["']\s{0,4}:\s{0,4}(?:["'](?P<text>[^"'\s]{1,400})["']|(?P<number>\d{1,20})\b)"""
-)
 _PAIR = re.compile(r"(?P<name>\w{3,100})=(?P<value>[^\n]{0,400})")
-_USED = re.compile(r"\$\{?(\w{3,100})")
 _TEST_OF_NCCL = re.compile(
     r"\b(?:all_?reduce|all_?gather|all_?to_?all|reduce_scatter|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf"
 )
@@ -42,7 +37,14 @@ _FRAMEWORK = re.compile(
     r"(?i)\b(?:torch\w*|pytorch|deepspeed|accelerate|vllm|sglang|megatron|nemo|jax|tensorflow|horovod)\b"
 )
 _DIRECTIVES = re.compile(r"^#(SBATCH|PBS|BSUB)\b", re.MULTILINE)
-_OF_IMAGE = re.compile(r"^[ \t]*(?P<word>ENV|RUN)[ \t]+(?P<rest>.*)", re.MULTILINE)
+_OF_FILES = {
+    "docker": re.compile(r"^[ \t]*(?P<word>ENV|RUN)[ \t]+(?P<rest>.*)", re.MULTILINE),
+    "systemd": re.compile(
+        r"^(?:[ \t]*(?P<word>(?:Default)?Environment)[ \t]*=(?P<rest>(?:.*\\\n)*.*)|.*)$",
+        re.MULTILINE,
+    ),
+}
+_QUOTED = re.compile(r"""(["'])(\w+)=""")
 _ENV_OLD = re.compile(r"([A-Za-z_]\w*)[ \t]+([^=\s]\S*)$")
 DEEPEST = 3  # scripts in scripts
 IGNORED = re.compile(r"#\s{0,4}unhang:\s{0,4}ignore\b")
@@ -51,7 +53,7 @@ IGNORED = re.compile(r"#\s{0,4}unhang:\s{0,4}ignore\b")
 @dataclass(frozen=True)
 class Setting:
     """NAME=value at a line. value None: unset, or computed and unknown. lasting: it applies to more
-    than one command. odd: why the file's syntax makes it invalid. own: a variable of the script
+    than one command. odd: the row of `conf_faults` that it has. own: a variable of the script
     itself, which uses it as $NAME and does not export it. local: the script neither exports nor
     uses it."""
 
@@ -88,10 +90,9 @@ def find_settings(text: str, kind: str) -> list[Setting]:
         found += _of_documents(documents_of(text, kind))
     elif kind == "python":
         found += _python(text)
-    elif kind == "systemd":
-        found += _unit(text)
     else:
-        found += _script(_OF_IMAGE.sub(_as_shell, text) if kind == "docker" else text)
+        lines_of = _OF_FILES.get(kind)
+        found += _script(lines_of.sub(_as_shell, text) if lines_of else text)
     ignored = {number for number, line in enumerate(lines, 1) if IGNORED.search(line)}
     return sorted(
         dict.fromkeys(one for one in found if one.line not in ignored), key=lambda one: one.line
@@ -99,13 +100,14 @@ def find_settings(text: str, kind: str) -> list[Setting]:
 
 
 def _as_shell(line: re.Match[str]) -> str:
-    """An instruction of a Dockerfile as a command of a shell."""
-    old = _ENV_OLD.match(line["rest"])
-    return (
-        line["rest"]
-        if line["word"] == "RUN"
-        else f"export {f'{old[1]}={old[2]}' if old else line['rest']}"
-    )
+    """An instruction of a Dockerfile, or a line of a unit, as a command of a shell."""
+    rest, word = line["rest"], line["word"]
+    if word in ("RUN", None):
+        return rest or ""
+    rest = _QUOTED.sub(r"\2=\1", rest)
+    old = _ENV_OLD.match(rest) if word == "ENV" else None
+    rest = rest if word == "ENV" else rest.replace("%", "$")  # systemd computes it
+    return f"export {old[1]}={old[2]}" if old else f"export {rest}"
 
 
 def wanted(name: str) -> bool:
@@ -131,7 +133,7 @@ def _script(text: str, first: int = 1, depth: int = 0) -> Iterator[Setting]:
     script = read_shell(_DIRECTIVES.sub(r"\1", text), {}, first)
     runs = depth == 0 and (text.startswith("#!") or "#SBATCH" in text)
     exported = script.exported
-    used = {*_USED.findall(text)} - exported
+    used = script.words - exported
     inner = [*script.written.values()]
     for name, value, how in script.assigned:
         plain = how not in _SEEN_BY_OTHERS
@@ -168,8 +170,9 @@ def _plain(value: str) -> str | None:
     bare = value.strip()
     if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'":
         bare = bare[1:-1]
-    if defaulted := _DEFAULTED.fullmatch(bare):
-        return defaulted["value"]
+    found = EXPANSION.fullmatch(bare)
+    if found and found["default"] is not None:
+        return found["default"]
     return None if "$" in bare or "`" in bare or "{{" in bare else bare
 
 
@@ -213,19 +216,6 @@ def _python(text: str) -> Iterator[Setting]:
                 yield Setting(name, str(given) if is_known else None, value.lineno)
 
 
-def _unit(text: str) -> Iterator[Setting]:
-    for section, key in (("Service", "Environment"), ("Manager", "DefaultEnvironment")):
-        rows, _files = parse_unit(text, section, key)
-        for row in rows:
-            if wanted(row.name):
-                yield Setting(
-                    row.name,
-                    row.value if row.certain else None,
-                    row.line or 0,
-                    unset=row.value is None,
-                )
-
-
 def _conf(text: str) -> Iterator[Setting]:
     """Settings as NCCL reads them: nothing is trimmed, quotes belong to the value, the first line
     that sets a name wins."""
@@ -233,17 +223,7 @@ def _conf(text: str) -> Iterator[Setting]:
         bare = row.name.strip().removeprefix("export ").strip()
         if row.name.startswith("#") or not wanted(bare):
             continue
-        value = row.value or ""
-        odd = None
-        if row.name != bare:
-            odd = (
-                f"the name has {'the word export' if 'export ' in row.name else 'blanks'} in it:"
-                f" NCCL sets a variable called {row.name!r}, which nothing reads"
-            )
-        elif value != value.strip():
-            odd = "NCCL does not trim the value: the blanks around it become part of it"
-        elif len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-            odd = "NCCL does not remove quotes in this file: they become part of the value"
-        elif value.startswith("~"):
-            odd = "~ is not replaced in this file"
-        yield Setting(bare, _plain(value), row.line or 0, odd=odd)
+        odd = next(
+            (key for key, _found in matching("conf_faults", f"{row.name}={row.value}")), None
+        )
+        yield Setting(bare, _plain(row.value or ""), row.line or 0, odd=odd)

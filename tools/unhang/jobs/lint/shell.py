@@ -27,8 +27,9 @@ _SHELL = Language(tree_sitter_bash.language())
 _OF_SOME = ("if_statement", "case_statement", "while_statement", "for_statement")
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion")
 _LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
-_EXPANSION = re.compile(
-    r"\$\{?(?P<sign>[!#]?)(?P<name>\w+)(?:\[(?P<index>[@*]|\d{1,4})\])?(?::?-(?P<default>[^}$]*))?\}?"
+_ASSIGNED = "variable_name variable_assignment"
+EXPANSION = re.compile(
+    r"\$\{?(?P<sign>[!#]?)(?P<name>\w+)(?:\[(?P<index>[@*]|\d{1,4})\])?(?::?[-=](?P<default>[^}$]*))?\}?"
 )
 _SEQUENCE = re.compile(r"(?:\$\(seq |\{)(\d{1,4})(?: |\.\.)(\d{1,4})[)}]")
 _EXPORTS_ALL = re.compile(r"set (?:-\w{0,4}a\w{0,4}|-o allexport)")
@@ -68,12 +69,14 @@ class Command(NamedTuple):
 
 class Script(NamedTuple):
     """written: here documents by the name of their file. assigned: values as they are written, each
-    beside the kind of statement: command for a prefix, declaration_command for an export."""
+    beside the kind of statement: command for a prefix, declaration_command for an export. words:
+    all, with the names of variables but of assigned ones."""
 
     commands: list[Command]
     written: Mapping[str, Text]
     assigned: list[tuple[str, Text, str]]
     exported: Set[str] = frozenset()
+    words: Set[str] = frozenset()
 
 
 @lru_cache(maxsize=4)
@@ -87,7 +90,8 @@ def read_shell(text: str, given: Held, first: int = 1) -> Script:
     source = text.encode("utf-8", "replace")
     reading = _Reading(source if len(source) <= LARGEST else b"", first, given)
     commands = [*islice(reading.commands(), MOST_COMMANDS)]
-    return Script(commands, reading.written, reading.assigned, reading.exported.keys())
+    exported, words = reading.exported.keys(), {*reading.words()}
+    return Script(commands, reading.written, reading.assigned, exported, words)
 
 
 def raw_of(node: Node) -> str:
@@ -145,6 +149,17 @@ class _Reading:
                 waiting += [
                     (one, of_some or bool(tested), loop) for one in reversed(children[skipped:])
                 ]
+
+    def words(self) -> Iterator[str]:
+        """All words, also in strings, and names but those that it assigns; of a path the last."""
+        waiting = [self.tree.root_node]
+        while waiting:
+            node = waiting.pop()
+            inner, around = node.named_children, node.parent.type if node.parent else ""
+            waiting += inner
+            if not (inner or node.type == "comment" or f"{node.type} {around}" == _ASSIGNED):
+                words = raw_of(node).strip("'\"").split()
+                yield from (one.rpartition("/")[2] for one in words)
 
     def _turns(self, loop: Node) -> dict[str, Sequence[object]]:
         """The variables of a loop with their values, none if these are unknown."""
@@ -217,7 +232,7 @@ class _Reading:
     def _words(self, node: Node, *, split: bool = True) -> list[Text]:
         """A word; several for an array, and for a variable without quotes."""
         alone = node.type in ("command_name", "string") and len(node.named_children) == 1
-        found = _EXPANSION.fullmatch(raw_of(node.named_children[0] if alone else node))
+        found = EXPANSION.fullmatch(raw_of(node.named_children[0] if alone else node))
         held = self.held.get(found["name"]) if found else None
         if held and found and found["index"] in ("@", "*") and not found["sign"]:
             return held
@@ -260,7 +275,7 @@ class _Reading:
         if node.type == "arithmetic_expansion":
             computed = self._number(node)
             return raw if computed is None else str(computed)
-        found = _EXPANSION.fullmatch(raw)
+        found = EXPANSION.fullmatch(raw)
         if found is None:
             return raw
         name, index, held = found["name"], found["index"], self.held.get(found["name"])

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from unhang.core.catalogue.own_tables import table
-from unhang.jobs.lint.launch import Crowd, Launch, Place, Step, launch_of, launches_of, times
+from unhang.jobs.lint.launch import (
+    SHARED_MEMORY,
+    Crowd,
+    Launch,
+    Place,
+    Step,
+    launch_of,
+    launches_of,
+    times,
+)
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, bytes_of, number, placed
 from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell
@@ -22,7 +31,7 @@ ON_RAY = ("RayJob", "RayCluster")
 IMAGE = "image:"  # beside the variables, none of which can have this name
 DEFAULT_SHARED = 64 << 20
 MOST_NODES = 20_000
-_COUNTS = ("maxReplicas", "replicas", "completions", "parallelism", "numNodes")
+COUNTS = ("maxReplicas", "replicas", "parallelism", "numNodes", "completions")
 _GPU = re.compile(r"(?:\.(?:com|ai)/|^)gpu$")
 # not vpc.amazonaws.com/efa: Amazon's EKS nodes start containers with unlimited locked memory
 _RDMA = re.compile(
@@ -30,8 +39,6 @@ _RDMA = re.compile(
 )
 _OF_WORKER = re.compile(r"'GPU': ([\d.]{1,6})\b")
 _OF_POD = re.compile(r"\$\((\w{1,80})\)")
-_MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")  # operators set what torchrun reads
-_SHARED = "/dev/shm"  # noqa: S108 - looked for in a file
 _TASKS = (("skypilot", "num_nodes", "run"), ("dstack", "nodes", "commands"))
 
 
@@ -39,7 +46,8 @@ _TASKS = (("skypilot", "num_nodes", "run"), ("dstack", "nodes", "commands"))
 class Role(Crowd):
     """The container of like pods of a job, or of a service. pods: None if their number is not in
     the file. environment: its variables and its image, None for a value from elsewhere. is_whole:
-    whether all its variables are here. announced: GPUs of which it tells Ray. shared: bytes of
+    whether all its variables are here. params: of ray start. ids: the
+    GPUs that it takes by name, if others run beside it. shared: bytes of
     /dev/shm. text: all of it."""
 
     line: int
@@ -48,7 +56,8 @@ class Role(Crowd):
     is_whole: bool
     pods: int | None = 1
     gpus: Count = None
-    announced: Count = None
+    params: Mapping[str, Any] = field(default_factory=Map)
+    ids: Sequence[Text] = ()
     shared: Count = None
     devices: Text | None = None
     may_lock: bool = False
@@ -66,6 +75,18 @@ class Role(Crowd):
     def little(self) -> Count:
         """The size of /dev/shm that is too little for several ranks."""
         return placed(DEFAULT_SHARED, 0) if self.crowd > 1 else None
+
+    @property
+    def announced(self) -> Count:
+        """GPUs of which it tells Ray."""
+        return number(self.params.get("num-gpus"))
+
+    @property
+    def store(self) -> Count:
+        """Bytes of Ray's object store."""
+        asked = [self.params.get("object-store-memory")]
+        asked += [one.options.get("object_store_memory") for one in self.launches]
+        return next(filter(None, map(bytes_of, asked)), None)
 
     @property
     def held(self) -> Held:
@@ -87,10 +108,13 @@ class Job(NamedTuple):
         return [one for role in self.roles for one in role.launches]
 
 
-def jobs_of(documents: Iterable[Any]) -> list[Job]:
-    """The jobs of a file, one for each document that is a map."""
+def jobs_of(documents: Iterable[Any], beside: Callable[[str], str]) -> list[Job]:
+    """The jobs of a file, one for each document that is a map. beside: as in Place."""
     maps = [one for one in documents if isinstance(one, Map)]
-    asked = [number for text in parts_of(Text, *maps) for number in _scaled(text)]
+    started = [inside(one, "spec", "entrypoint") for one in maps]
+    texts = [placed(beside(name), one, how="beside")
+             for one in started for name in str(one).split() if name.endswith(".py")]  # fmt: skip
+    asked = [number for text in parts_of(Text, *maps, texts) for number in _scaled(text)]
     is_one = sum(str(one.get("kind")) in ON_RAY for one in maps) == 1  # else not known of which
     return [_job(one, asked if is_one else ()) for one in maps]
 
@@ -104,7 +128,8 @@ def _scaled(text: Text) -> Iterator[Number]:
         if last_name(call) == "ScalingConfig" and given.get("use_gpu") == "True":
             gpus = _OF_WORKER.search(each)
             if workers.isdecimal() and ("GPU" not in each or gpus):
-                at = placed(0, text.line + call.lineno - 1, f"num_workers={workers}")
+                line = 0 if text.how == "beside" else call.lineno - 1
+                at = placed(0, text.line + line, f"num_workers={workers}")
                 yield placed(int(int(workers) * float(gpus[1] if gpus else 1)), at)
 
 
@@ -146,7 +171,7 @@ def _command(at: Any) -> Command:
 def _service(fields: Map, place: Place, scripts: Sequence[Any] = ()) -> Role:
     """A service of compose, or a container like one. scripts: files that its words name."""
     given, size = fields.get("shm_size"), None
-    mounted = any(_SHARED in one for one in parts_of(Text, fields))
+    mounted = any(SHARED_MEMORY in one for one in parts_of(Text, fields))
     if not (fields.keys() & {"ipc", "extends"} or mounted):
         size = bytes_of(given) if given else placed(DEFAULT_SHARED, 0, how="default")
     role = replace(
@@ -157,6 +182,9 @@ def _service(fields: Map, place: Place, scripts: Sequence[Any] = ()) -> Role:
     )
     own = replace(place, gpus=place.gpus or None, held=role.held)
     launches = [*_launches([*_words(fields), *scripts], own)]
+    if not ("profiles" in fields or "service_completed_successfully" in fields.text):
+        parts = parts_of(Map, fields)
+        role = replace(role, ids=[one for part in parts for one in items(part.get("device_ids"))])
     return replace(role, launches=launches, place=place)
 
 
@@ -178,7 +206,7 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
     kind, version = (str(inside(fields, one) or "") for one in ("kind", "apiVersion"))
     found = [*_holders(fields)]
     each = [one for holder in found for one in _containers(*holder, version)]
-    counts = [pods for _holder, pods, _announced in found]
+    counts = [pods for _holder, pods, _params in found]
     nodes = None if None in counts else sum(filter(None, counts))
     total = sum(((one.announced or one.gpus) or 0) * (one.pods or 0) for one, _own in each)
     rows = table("launch_places")
@@ -194,7 +222,7 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
         on_each=True,
         slots=times(workers, number(inside(fields, "spec", "slotsPerWorker")) or ONE),
         row=row,
-        meets=_MEETS.search(f"{kind} {fields.text}") is not None,
+        meets=any((rows.get(one) or {}).get("meets") for one in parts_of(Text, fields)),
     )
     roles = [_role(*one, place, number(inside(fields, "spec", "nprocPerNode"))) for one in each]
     if kind in ON_RAY:
@@ -208,6 +236,8 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
 
 def _role(role: Role, own: Map, place: Place, each: Count) -> Role:
     place = replace(place, gpus=role.gpus, held=role.held, memory=role.place.memory)
+    if any(name.startswith("PET_") for name in role.environment):
+        place = replace(place, meets=True)
     launches = [*_launches(_words(own), place)]
     if each and not any(one.processes for one in launches if one.launcher):
         made = launch_of(_command(each), [Step(table("launchers")["torchrun"], {})], place)
@@ -215,50 +245,49 @@ def _role(role: Role, own: Map, place: Place, each: Count) -> Role:
     return replace(role, launches=launches, place=place)
 
 
-def _holders(document: Map) -> Iterator[tuple[Map, int | None, Count]]:
-    """(map with containers, number of pods, GPUs of which it tells Ray) of each role; None if it is
-    not in the file."""
+def _holders(document: Map) -> Iterator[tuple[Map, int | None, Map]]:
+    """(map with containers, number of pods, options of ray start) of each role; None if it is not
+    in the file."""
     grows = any(one.get("enableInTreeAutoscaling") == "true" for one in parts_of(Map, document))
-    waiting: list[tuple[Any, int | None, Count]] = [(document, 1, None)]
+    waiting: list[tuple[Any, int | None, Map]] = [(document, 1, Map())]
     for _ in range(MOST_NODES):  # a part that is used twice counts twice
         if not waiting:
             return
-        value, pods, announced = waiting.pop()
-        waiting += [(one, pods, announced) for one in items(value)[::-1]]
+        value, pods, params = waiting.pop()
+        waiting += [(one, pods, params) for one in items(value)[::-1]]
         if not isinstance(value, Map):
             continue
-        announced = number(inside(value, "rayStartParams", "num-gpus")) or announced
-        names = _COUNTS if grows or "groupName" not in value else _COUNTS[1:]
+        params = inside(value, "rayStartParams") or params
+        names = COUNTS if grows or "groupName" not in value else COUNTS[1:]
         counts = [value[name] for name in names if isinstance(value.get(name), Text)]
         if "groupName" in value and ("numOfHosts" in value or not counts):
             pods = None
         elif "leaderWorkerTemplate" not in value and counts:  # beside it, replicas are groups
+            if at_once := "completions" in value:  # no more than these
+                counts.append(value.get("parallelism", placed("1", 0)))
             known = [number(one) for one in counts]
-            pods = (
-                None
-                if None in known or pods is None
-                else pods * max(filter(None, known), default=1)
-            )
+            most = (min if at_once else max)(filter(None, known), default=1)
+            pods = None if None in known or pods is None else pods * most
         trainer = inside(value, "trainer")
         if "containers" in value:
-            yield value, pods, announced
+            yield value, pods, params
         elif isinstance(trainer, Map) and trainer.keys() & {*WORDS}:
-            yield trainer, number(trainer.get("numNodes", placed("1", 0))), None
+            yield trainer, number(trainer.get("numNodes", placed("1", 0))), params
             continue
         size = number(value.get("size"))
         workers = max(1, size - ("leaderTemplate" in value)) if size else None
         for key, child in [*value.items()][::-1]:
             inner = workers if key == "workerTemplate" else pods
-            waiting.append((child, inner, announced))
+            waiting.append((child, inner, params))
 
 
 def _containers(
-    holder: Map, pods: int | None, announced: Count, version: str
+    holder: Map, pods: int | None, params: Map, version: str
 ) -> Iterator[tuple[Role, Map]]:
     """The containers of a pod, with what the pod itself gives them."""
     everything = [*parts_of(Text, holder)]
     shown = [" ".join(one.shown.replace('"', "").split()) for one in everything]
-    has_shared = version.startswith("ray.io/") or any(_SHARED in one for one in everything)
+    has_shared = version.startswith("ray.io/") or any(SHARED_MEMORY in one for one in everything)
     has_shared = has_shared or "hostIPC: true" in shown
     sizes = [bytes_of(one) for one in everything if one.shown.startswith("sizeLimit")]
     limit = next(filter(None, sizes), None) if "medium: Memory" in shown else None
@@ -273,7 +302,7 @@ def _containers(
             _container(own),
             pods=pods,
             gpus=next(filter(None, gpus), None),
-            announced=announced,
+            params=params,
             shared=limit if has_shared else placed(DEFAULT_SHARED, 0, how="default"),
             place=Place(memory=bytes_of(inside(resources, "limits", "memory"))),
             devices=next(iter(rdma), None),

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.launch import NOTHING, Place, launch_of
-from unhang.jobs.lint.launch_faults import RELATIONS, quantity
+from unhang.jobs.lint.launch_faults import claims_of
 from unhang.jobs.lint.linting import lint, lint_text, render_table
 
 FILE = Path(__file__).parents[4] / "fixtures/lint_launches/cases.yml"
@@ -37,10 +38,9 @@ def test_hostfile_beside_a_script_and_a_job_of_nomad_are_read(tmp_path):
 
 def test_relations_name_quantities_of_a_launch():
     launch = launch_of(NOTHING, [], Place())
-    for one in RELATIONS:
-        names = (one.found, one.wanted, one.at, *one.when.split(), *one.unless.split())
-        for name in filter(None, names):
-            quantity(launch, name)
+    for one in table("relations_of_launches").values():
+        names = [one["found"], one["wanted"], one["at"], *one["when"], *one["unless"]]
+        claims_of(launch, names)
 
 
 def test_each_finding_takes_at_most_four_lines():
