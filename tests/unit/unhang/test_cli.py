@@ -208,8 +208,3 @@ def test_what_the_project_measures_with_is_not_in_the_users_help(capsys):
         main(["smoke", "--help"])
     text = capsys.readouterr().out
     assert not [name for name in ("--drill", "--step-in", "--show-in") if name in text]
-
-
-def test_a_command_that_resembles_none_is_answered_with_the_list(capsys):
-    assert main(["qqqq"]) == 2
-    assert "there are inspect," in capsys.readouterr().err

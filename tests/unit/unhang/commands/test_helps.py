@@ -94,6 +94,7 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
     ("argv", "meant"),
     [
         (["lnt"], "unhang: did you mean lint? There is no command 'lnt'\n"),
+        (["qqqq"], "there are inspect,"),
         (["--versoin"], "did you mean --version?"),
         (["report", "--fromat", "csv"], "did you mean --format?"),
         (["report", "--format", "cvs"], "did you mean csv?"),
