@@ -134,13 +134,11 @@ def test_an_unknown_error_has_its_line_and_host_and_no_line_stands_twice(folder)
     for host, rank, said in (("gpu016", 0, "step 7"), ("gpu017", 3, "QuarkError: flux inverted")):
         (folder / host).mkdir()
         (folder / host / f"rank{rank}.log").write_text(f"[rank{rank}]: {said}\n")
-    named = "gpu017:9:9 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
     (folder / "gpu017" / "job.log").write_text("[rank3]: QuarkError: flux inverted\n")
-    (folder / "nccl.log").write_text(named)
     answers = ask(
         folder,
         ("diagnose", {"files": [str(folder / host) for host in ("gpu016", "gpu017")]}),
-        ("diagnose", {"files": [str(folder / "gpu017" / "job.log"), str(folder / "nccl.log")]}),
+        ("diagnose", {"files": [str(folder / "gpu017" / "job.log")]}),
         ("diagnose", {"text": NCCL_LOG}),
     )
     for answer, _ in answers[:2]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from unhang.audit.report.screen import LINES
+from unhang.cli import command_and_parser
 
 HOME = Path(__file__).resolve().parents[2]
 README = (HOME / "README.md").read_text(encoding="utf-8")
@@ -56,7 +57,16 @@ def test_the_first_commands_are_for_a_person_with_a_log_and_then_the_two_for_a_f
 def test_the_third_line_is_a_command_that_works_as_it_stands_there():
     """test_installed_wheel.py proves that what it installs has stacks."""
     assert re.findall("`([^`]+)`", README.splitlines()[2]) == ["pip install .", "unhang inspect"]
-    assert (HOME / "pyproject.toml").is_file()
+
+
+def test_what_is_touched_as_root_stands_in_five_lines_beside_the_install():
+    beside = README.partition(BLOCKS[0])[2].partition(BLOCKS[1])[0]
+    told = re.search(r"\nAs root.+\n\n((?:[- ] .+\n)+)", beside)[1]
+    assert told.count("\n") <= 5
+    for row in told.split("\n- "):
+        parsers = [command_and_parser(name)[1] for name in re.findall("`([a-z]+)`", row)]
+        known = {option for parser in parsers for option in parser._option_string_actions}
+        assert {*re.findall("--[a-z-]+", row)} <= known and parsers
 
 
 @pytest.mark.parametrize("page", ["docs/first-hour.md", "docs/README.md", "docs/situations.md"])

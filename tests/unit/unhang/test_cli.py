@@ -208,15 +208,3 @@ def test_what_the_project_measures_with_is_not_in_the_users_help(capsys):
         main(["smoke", "--help"])
     text = capsys.readouterr().out
     assert not [name for name in ("--drill", "--step-in", "--show-in") if name in text]
-
-
-@pytest.mark.parametrize(("typed", "meant"), [("lnt", "lint"), ("explian", "explain")])
-def test_a_misspelt_command_is_answered_with_the_meant_one_first(capsys, typed, meant):
-    assert main([typed, "x"]) == 2
-    said = capsys.readouterr().err
-    assert said == f"unhang: did you mean {meant}? There is no command '{typed}'\n"
-
-
-def test_a_command_that_resembles_none_is_answered_with_the_list(capsys):
-    assert main(["qqqq"]) == 2
-    assert "there are inspect," in capsys.readouterr().err

@@ -28,7 +28,7 @@ HOW_TO_ASK = (
     " diagnose LOG` reads a log"
 )
 MOST_MESSAGES, LEAST_OF_A_MESSAGE = 3, 3  # signatures that are shown; words of a piece of a message
-MOST_TEXTS = 4  # of one label
+MOST_TEXTS = 3  # of one label; one more takes no more lines than to say that there is one
 LEAST_WORDS = 2  # words that an error text has at least
 NARROW, WIDE = 40, 160
 # half of the rules have less than 160 letters
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="show expressions and texts of a rule whole, and the facts that it reads",
+        help="show all of it: whole texts, what each source says, the facts that a rule reads",
     )
     add_rules(parser)
     add_examples(parser, EXAMPLES)
@@ -205,7 +205,7 @@ def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
     lines = wrapped(printable(f"{topic['id']}: {topic['title']}"), width, 2)
     for name, rows in itertools.groupby(topic["lines"], lambda row: row[0]):
         texts = [text for _, text in rows]
-        if not verbose and len(texts) > MOST_TEXTS:
+        if not verbose and len(texts) > MOST_TEXTS + 1:
             texts[MOST_TEXTS:] = [f"… and {len(texts) - MOST_TEXTS} more (-v shows all)"]
         for label, text in itertools.zip_longest([f"{name}:"], texts, fillvalue=""):
             lines += _wrapped(label, text, width)
@@ -218,7 +218,7 @@ def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
             )
     lines += _wrapped("confidence:", topic["confidence"], width) if topic["confidence"] else []
     for source in topic["sources"]:
-        lines += _wrapped("source:", f"{source['url']} {source.get('says', '')}".rstrip(), width)
+        lines += _wrapped("source:", f"{source['url']} {source.get('says', '') * verbose}", width)
     return "\n".join(lines)
 
 

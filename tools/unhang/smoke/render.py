@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unhang.core.junit import Case, Outcome, render_suite
-from unhang.core.text import ascii_only, counted, visible
+from unhang.core.text import ascii_only, counted, listed, visible, wrapped
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.smoke_result import JudgedRate, Phase, SmokeResult
 from unhang.core.verdict.suspect import Suspect, render_suspects
@@ -36,6 +36,7 @@ def render_table(result: SmokeResult, width: int = 100, plain: bool = False) -> 
     for part in parts:
         if found := part(result):
             lines += ["", *found]
+    lines = [piece for line in lines for piece in wrapped(line, width, 2)]
     lines += render_suspects({"suspects": [one.as_dict() for one in result.suspects]})
     open_ = result.not_proved
     lines += ["", f"verdict: {f'not proved: {visible(open_, 400)}' if open_ else result.verdict}"]
@@ -46,9 +47,7 @@ def render_table(result: SmokeResult, width: int = 100, plain: bool = False) -> 
 
 
 def _phases(result: SmokeResult) -> list[str]:
-    hosts = ", ".join(visible(row.host) for row in result.hosts[:8]) + (
-        f" and {len(result.hosts) - 8} more" if len(result.hosts) > 8 else ""
-    )
+    hosts = listed([visible(row.host) for row in result.hosts], 8)
     torch, backend = next(((row.torch, row.backend) for row in result.hosts if row.torch), ("", ""))
     lines = [
         (
@@ -92,15 +91,15 @@ def _bandwidth(result: SmokeResult) -> list[str]:
         return []
     judged = {(row.op, row.size_bytes): row for row in result.bandwidth}
     lines = [
-        f"{'operation':<16}{'size (B)':>12}{'time (us)':>12}{'algbw (GB/s)':>14}{'busbw (GB/s)':>14}"  # noqa: E501
-        "  expected"
+        f"{'operation':<14}{'size (B)':>11}{'time (us)':>11}{'algbw':>8}{'busbw':>8}  (GB/s)"
+        f"{'  expected' * bool(judged)}"
     ]
     for row in rows:
         wanted = judged.get((row.op, row.size_bytes))
         text = f"{_range(wanted)}{wanted.verdict} ({visible(wanted.source)})" if wanted else ""
         lines.append(
-            f"{visible(row.op, 15):<16}{row.size_bytes:>12}{row.time_us:>12.2f}{row.algbw_gb_s:>14.2f}{row.busbw_gb_s:>14.2f}"  # noqa: E501
-            f"  {text}"
+            f"{visible(row.op, 14):<14}{row.size_bytes:>11}{row.time_us:>11.2f}"
+            f"{row.algbw_gb_s:>8.2f}{row.busbw_gb_s:>8.2f}  {text}"
         )
     if result.world_size == 1:
         lines.append("one rank sends nothing: bandwidth between GPUs takes two")
@@ -115,11 +114,7 @@ def _transports(result: SmokeResult) -> list[str]:
     folded: dict[str, list[str]] = {}
     for row in result.transports:
         folded.setdefault(visible(row.label, 200), []).append(f"{row.sender}>{row.receiver}")
-    return [
-        f"via {way}: {', '.join(pairs[:12])}"
-        + (f" and {len(pairs) - 12} more" if len(pairs) > 12 else "")
-        for way, pairs in folded.items()
-    ]
+    return [f"via {way}: {listed(pairs, 12)}" for way, pairs in folded.items()]
 
 
 def _stands(result: SmokeResult) -> list[str]:
@@ -160,11 +155,10 @@ def _counters(result: SmokeResult) -> list[str]:
             for name, count in _counts(row.get(kind))
             if _ERRORS.search(name)
         }
-        worst = sorted(moved, key=lambda name: (-moved[name], name))[:MOST_COUNTERS]
-        more = f" and {len(moved) - len(worst)} more" if len(moved) > len(worst) else ""
+        worst = sorted(moved, key=lambda name: (-moved[name], name))
         if moved:
-            rises = ", ".join(f"{name} +{moved[name]}" for name in worst)
-            lines.append(visible(f"  {row['host']}: {rises}{more}", 600))
+            rises = listed([f"{name} +{moved[name]}" for name in worst], MOST_COUNTERS)
+            lines.append(visible(f"  {row['host']}: {rises}", 600))
     head = "error counters that rose meanwhile (most rise on healthy machines too):"
     return [head, *lines] if lines else []
 

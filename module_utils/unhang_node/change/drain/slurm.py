@@ -462,6 +462,8 @@ def _call(argv: "Sequence[str]") -> str:
         if _AWAY.search(message):
             raise SlurmAway(message)
         if _UNCONFIGURED.search(message):
-            message += "; next: drain_slurm_host names a host that has Slurm's slurm.conf"
+            raise ValueError(
+                f"no slurm.conf for {argv[0]}; next: drain_slurm_host names a host that has Slurm's"
+            )
         raise ValueError(f"{' '.join(argv)[:200]}: ended with {result.code}: {message}")
     return result.stdout

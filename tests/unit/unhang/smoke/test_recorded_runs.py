@@ -12,7 +12,7 @@ import pytest
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.core.verdict.smoke_result import document_of
+from unhang.core.verdict.smoke_result import document_of, smoke_result
 from unhang.core.verdict.streams import Stream
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.experiments import experiment_rounds, plan_experiments
@@ -102,6 +102,8 @@ def test_a_healthy_run_judged_again_passes_with_every_bandwidth_within_its_expec
         ("pass", "table bandwidth")
     }
     assert {row["label"] for row in again["transports"]} == {"NVLink (P2P/CUMEM)"}
+    shown = render_table(smoke_result(again), 60).splitlines()
+    assert max(map(len, shown)) <= 60 and "  all_to_all float32 6.8" in "\n".join(shown)
 
 
 def slowed():

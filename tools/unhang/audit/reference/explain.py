@@ -357,7 +357,7 @@ def _because_of(
 ) -> tuple[tuple[str, str], ...]:
     found = {
         "known faults": known_faults(catalogue, path[0], version),
-        "rules that can fire on it": rules_that_fire(catalogue, path, version),
+        "can fire": rules_that_fire(catalogue, path, version),
     }
     return tuple((name, text) for name, texts in found.items() for text in texts or ["none"])
 

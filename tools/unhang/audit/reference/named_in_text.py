@@ -12,7 +12,7 @@ from unhang.audit.rules.compiled_catalogue import Catalogue
 
 MOST_NAMED, MOST_ASKED, LINE = 5, 60, 100
 # the labels of explain's lines that tell a person most, in this order
-TELLING = ("known faults", "rules that can fire on it", "limits", "meaning", "hides", "does",
+TELLING = ("known faults", "can fire", "limits", "meaning", "hides", "does",
            "what to do", "action")  # fmt: skip
 _WORD = re.compile(r"[A-Za-z0-9_](?:[\w.=-]{0,60}[A-Za-z0-9_])?")
 # what is a name by itself, without the word before it: NCCL_ALGO=Ring, 545.23.08, H100

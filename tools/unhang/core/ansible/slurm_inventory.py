@@ -27,6 +27,9 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 RESERVED = ("all", "ungrouped")
 PASSED_ON = ("SLURM_CONF", "SLURM_CONF_SERVER", "HOME", "SSH_AUTH_SOCK")
 DOES_NOT_EXIST = "FUTURE"
+ELSEWHERE = (
+    "next: the same on a host of the cluster, or `command: [ssh, HOST, scontrol]` in the inventory"
+)
 MOST_BYTES = 1 << 28  # the JSON of 10,000 nodes has 30 MiB and more
 
 
@@ -100,10 +103,7 @@ def slurm_output(argv: Sequence[str], timeout_s: float, expected: str = "") -> s
     except OSError as problem:
         raise UserError(f"{argv[0]} cannot be run: {problem.strerror or problem}") from None
     if result.is_missing:
-        raise UserError(
-            f"Slurm's scontrol is not here: there is no {argv[0]}; `command` in the inventory file"
-            " may be [ssh, HOST, scontrol]"
-        )
+        raise UserError(f"Slurm's scontrol is not here: there is no {argv[0]}; {ELSEWHERE}")
     if result.timed_out:
         raise UserError(
             f"{' '.join(argv)} did not answer within {timeout_s:g} s: is slurmctld running?"
@@ -111,9 +111,9 @@ def slurm_output(argv: Sequence[str], timeout_s: float, expected: str = "") -> s
     if result.code and expected:
         return ""
     if result.code or result.is_cut:
-        raise UserError(
-            f"{' '.join(argv)} failed: {'its answer is beyond the limit' if result.is_cut else f'code {result.code}: {result.last_words}'}"  # noqa: E501
-        )
+        said = result.stderr.strip().rpartition("\n")[2] or f"code {result.code}"
+        why = "its answer is beyond the limit" if result.is_cut else said
+        raise UserError(f"Slurm does not answer here: {why}; {ELSEWHERE}")
     return result.stdout
 
 
@@ -137,16 +137,17 @@ def inventory_of(
         if row.switches
     }
     names = group_names(
-        list(
-            dict.fromkeys(
+        [
+            *dict.fromkeys(
                 [*memberships, *above, *(child for row in above.values() for child in row)]
             )
-        ),
+        ],
         prefix,
     )
-    children = {names[group]: [names[child] for child in row] for group, row in above.items()}
     return Inventory(
-        hosts, {names[group]: members for group, members in memberships.items()}, children
+        hosts,
+        {names[group]: members for group, members in memberships.items()},
+        {names[group]: [names[child] for child in row] for group, row in above.items()},
     )
 
 
@@ -177,10 +178,8 @@ def variables_of(node: SlurmNode, switch: str | None) -> dict[str, object]:
         "slurm_gres": parse_gres(node.fields.get("Gres", "")),
     }
     address = node.fields.get("NodeAddr", "")
-    if (
-        address
-        and address != node.name
-        and (_HOST.fullmatch(address) or re.fullmatch(r"[0-9A-Fa-f:.]+", address))
+    if address != node.name and (
+        _HOST.fullmatch(address) or re.fullmatch(r"[0-9A-Fa-f:.]+", address)
     ):
         found["ansible_host"] = address
     return {**found, "unhang_switch": switch} if switch else found
@@ -205,7 +204,7 @@ def _groups_of(node: SlurmNode, switch: str | None) -> list[tuple[str, ...]]:
     groups += [("gres", row["name"]) for row in gres]
     groups += [("gres", row["name"], row["type"]) for row in gres if row["type"]]
     groups += [("switch", switch)] if switch else []
-    return list(dict.fromkeys(groups))
+    return [*dict.fromkeys(groups)]
 
 
 def _listed(node: SlurmNode, name: str) -> list[str]:
@@ -222,16 +221,12 @@ def group_names(groups: Sequence[tuple[str, ...]], prefix: str) -> dict[tuple[st
     return {
         group: (
             name
-            if shared[name] == 1 or _is_safe(group)
+            # no name was changed, and none can be taken for two of them joined
+            if shared[name] == 1 or all(re.fullmatch("[A-Za-z0-9]+", word) for word in group)
             else f"{name}_{hashlib.sha256(repr(group).encode()).hexdigest()[:6]}"
         )
         for group, name in wanted.items()
     }
-
-
-def _is_safe(group: tuple[str, ...]) -> bool:
-    """True for a group whose names needed no change, and cannot be taken for two of them joined."""
-    return all(re.fullmatch(r"[A-Za-z0-9]+", word) for word in group)
 
 
 @dataclass(frozen=True)

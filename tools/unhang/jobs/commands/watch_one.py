@@ -22,7 +22,6 @@ from unhang.jobs.inspect.answer import verdict_of
 from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.job_look import UNKNOWN
 from unhang.jobs.inspect.rank_looks import IDLE
-from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.answers import (
@@ -181,8 +180,7 @@ def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
             verdict = verdict_of(inspection)
             outputs.log(verdict)
             if inspection["suspects"]:
-                verbose = outputs.options.verbose
-                outputs.show(render_inspection(inspection, verbose=verbose))
+                outputs.show(inspection)
             else:
                 outputs.say(verdict)
     if why and looks.fails():
@@ -288,10 +286,9 @@ def _looked_at(event: Event, job: Job) -> tuple[Sequence[dict[str, Any]], dict[s
 
 def _show(inspection: Mapping[str, Any], outputs: Outputs) -> None:
     """Prints the verdict; that a server is still idle is no news."""
-    verbose, was_idle = outputs.options.verbose, outputs.is_idle
-    outputs.is_idle = inspection["state"] == IDLE
+    was_idle, outputs.is_idle = outputs.is_idle, inspection["state"] == IDLE
     if not (was_idle and outputs.is_idle):
-        outputs.show(render_inspection(masked_document(inspection), verbose=verbose))
+        outputs.show(inspection)
 
 
 def _dump(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import socket
 import sys
 import time
@@ -24,9 +25,11 @@ from unhang.core.commands.hooks import Hooks, call_in_a_session, check_hooks, se
 from unhang.core.errors import UserError
 from unhang.core.run.whole_files import write_named
 from unhang.core.secrets_in_text import masked_document
+from unhang.core.terminal import terminal_shape
 from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
+from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.watch.detector import Tick
 from unhang.jobs.watch.own_words import OwnWords
 
@@ -129,13 +132,16 @@ class Outputs:
         if self.written is None or time.monotonic() - self.written >= METRICS_EVERY_S:
             self._write()
 
-    def show(self, screen: str) -> None:
+    def show(self, inspection: Mapping[str, Any]) -> None:
         """Prints what a look found."""
+        width, _, plain = terminal_shape(sys.stderr, os.environ)
+        screen = render_inspection(
+            masked_document(inspection), plain, width=width, verbose=self.options.verbose
+        )
         if self.job:
-            self.say(screen.rstrip("\n"))
-            return
-        sys.stderr.write(screen)
-        sys.stderr.flush()
+            self.say(screen.rstrip())
+        else:
+            sys.stderr.write(screen)
 
     def ranks_left(self) -> int:
         """Ranks that ran in the last moment."""

@@ -230,8 +230,8 @@ def _with_hosts_of_files(scans: Sequence[Scan]) -> list[Scan]:
     known = {one.prefix.host for scan in scans for one in scan.events if one.prefix.host}
     for scan in scans:
         text = scan.end.whole() if scan.end else b""
-        names = any(one.prefix.host for one in scan.events)
-        host = None if names else host_of_file(scan.file, known, text)
+        hosts = (one.prefix.host for one in scan.events)
+        host = None if any(hosts) else host_of_file(scan.file, known, text)
         events = [
             replace(one, prefix=replace(one.prefix, host=host)) if host else one
             for one in scan.events

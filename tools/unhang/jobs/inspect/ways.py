@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unhang.core import project
 from unhang.core.errors import UserError
 from unhang.core.line_pieces import PIECE, joined_by_key
+from unhang.core.project import find_project
 from unhang.core.secrets_in_text import without_secrets
 from unhang.jobs.inspect.bundle import checked, unanswered
 
-PROGRAM = "unhang-inspect.pyz"
 MOST_MASKED_BYTES = 65536
 JOB = r"[0-9]{1,10}(?:_[0-9]{1,8}|\+[0-9]{1,4})?"
 SQUEUE_FIELDS = "JobID:|,JobArrayID:|,State:|,exit_code:|,NumNodes:|"
@@ -43,20 +44,16 @@ LOADER = (
 def slurm_documents(job: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
     """The evidence of all nodes of a job; of a node whose answer is none, or that gave none, one
     that says why. arguments: of the program. Raises UserError."""
-    check_number(job)
-    program, count = program_bytes(), nodes_of(job)
+    count = nodes_of(job)
     done = run_of_slurm(
         [*step_of(job, count), "python3", "-I", "-c", LOADER, "--slurm-job", job, *arguments],
-        program,
+        program_bytes(),
     )
     lines = list(lines_of_tasks(done.stdout.split(b"\n")))
+    why = end_of(done.stderr, 300) or "srun printed nothing"
     if not lines:
-        raise UserError(
-            f"--slurm-job {job}: srun brought no answer:"
-            f" {end_of(done.stderr, 300) or 'it printed nothing'}"
-        )
+        raise UserError(f"--slurm-job {job}: srun brought no answer: {why}")
     silent = sorted({*range(count)} - {int(task) for task, _ in lines})
-    why = end_of(done.stderr, 300) or "srun brought none"
     return [
         *named_by_task((task, _document(task, line)) for task, line in lines),
         *(unanswered(f"task{task}", why) for task in silent),
@@ -100,12 +97,6 @@ def named_by_task(documents: Iterable[tuple[bytes, dict[str, Any]]]) -> Iterator
         yield {**document, NODE: names[task]}
 
 
-def check_number(job: str) -> None:
-    """Raises UserError for what can be no job of Slurm."""
-    if not re.fullmatch(JOB, job):
-        raise UserError(f"--slurm-job takes the number of a job, not {job!r}")
-
-
 def step_of(job: str, count: int) -> list[str]:
     """srun for one task on each of the job's nodes, beside its own steps."""
     return [
@@ -123,12 +114,12 @@ def step_of(job: str, count: int) -> list[str]:
 
 
 def program_bytes() -> bytes:
-    """The one file for nodes. Raises UserError where it was not built."""
-    path = Path(project.find_project() or ".") / "dist" / PROGRAM
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; make collector builds it") from None
+    """The one file for nodes, built anew: an installed wheel holds its builder."""
+    with tempfile.TemporaryDirectory(prefix="unhang-inspect-") as folder:
+        target = Path(folder, "look.pyz")
+        command = [Path(sys.executable), find_project() / "tools/collector/job.py", target]
+        subprocess.run(command, capture_output=True, check=True)
+        return target.read_bytes()
 
 
 def nodes_of(job: str) -> int:
@@ -156,13 +147,14 @@ def read_slurm_job(job: str, with_comment: bool = False) -> SlurmJob:
     """A job that Slurm still knows, by squeue's fields: no user writes into one but the comment,
     which is the last. With lines of its own it makes the answer ambiguous, which is refused as any
     other form is. Raises UserError."""
-    check_number(job)
-    form = f"{SQUEUE_FIELDS}{',Comment:' * with_comment}"
-    done = run_of_slurm(["squeue", "-h", "-j", job, "-t", "all", "-O", form])
+    if not re.fullmatch(JOB, job):
+        raise UserError(f"--slurm-job takes the number of a job, not {job!r}")
+    form = f"--Format={SQUEUE_FIELDS}{',Comment:' * with_comment}"
+    done = run_of_slurm(["squeue", "-h", "-j", job, "-t", "all", form])
     lines = done.stdout.decode("utf-8", "replace").split("\n")
     rows = [row for row in map(SQUEUE_ROW.fullmatch, lines) if row and job in row.group(1, 2)]
     if done.returncode or len(rows) != 1:
-        found = end_of(done.stderr, 200) or f"{len(rows)} lines about it"
+        found = end_of(done.stderr, 200).rpartition("\n")[2] or f"{len(rows)} lines about it"
         raise UserError(f"squeue -j {job} does not name one job that Slurm knows: {found}")
     number, name, state, status, nodes, comment = rows[0].groups()
     return SlurmJob(number, name, state, int(status), int(nodes), comment)

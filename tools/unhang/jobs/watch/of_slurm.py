@@ -15,7 +15,6 @@ from unhang.core.text import visible
 from unhang.jobs.inspect.ways import (
     MOST_MASKED_BYTES,
     NODE,
-    check_number,
     end_of,
     lines_of_tasks,
     named_by_task,
@@ -54,10 +53,9 @@ LOADER = (
 def slurm_samples(job: str, every_s: float) -> Iterator[Mapping[str, Any]]:
     """The trace of a job until it ends. Raises UserError when it does not run, and when the step
     ends before the job."""
-    check_number(job)
-    program, count = program_bytes(), nodes_of(job)
+    count = nodes_of(job)
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as errors:
-        stdin.write(program)
+        stdin.write(program_bytes())
         stdin.seek(0)
         argv = [
             *step_of(job, count),
@@ -70,14 +68,9 @@ def slurm_samples(job: str, every_s: float) -> Iterator[Mapping[str, Any]]:
             "--sample",
             str(every_s),
         ]
-        try:
-            child = subprocess.Popen(
-                argv, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-            )
-        except FileNotFoundError:
-            raise UserError(
-                "srun is not on PATH; run this on a login node of the cluster"
-            ) from None
+        child = subprocess.Popen(
+            argv, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+        )
         try:
             yield from merged(
                 parsed(lines_of_tasks(raw_lines(child, STARTING_S + SILENT_S + every_s))), count
@@ -106,9 +99,7 @@ def is_running(job: str) -> bool:
 def write_admin_comment(name: str, text: str) -> None:
     """Writes the AdminComment of a job, which root and operators may. Raises UserError."""
     line = visible(text, MOST_COMMENT).replace('"', "'")
-    done = run_of_slurm(["scontrol", "update", f"JobId={name}", f"AdminComment={line}"])
-    if done.returncode:
-        raise UserError(f"scontrol update JobId={name}: {end_of(done.stderr, 200)}")
+    _ask(["scontrol", "update", f"JobId={name}", f"AdminComment={line}"])
 
 
 def how_it_ended(job: str) -> str:
@@ -127,9 +118,13 @@ def how_it_ended(job: str) -> str:
 def cancel(job: str) -> None:
     """Ends this job alone, as Slurm does: SIGTERM, and after its KillWait SIGKILL. Raises
     UserError."""
-    done = run_of_slurm(["scancel", job])
-    if done.returncode:
-        raise UserError(f"scancel {job}: {end_of(done.stderr, 200)}")
+    _ask(["scancel", job])
+
+
+def _ask(argv: list[str]) -> None:
+    """Raises UserError."""
+    if (done := run_of_slurm(argv)).returncode:
+        raise UserError(f"{' '.join(argv[:3])}: {end_of(done.stderr, 200)}")
 
 
 def parsed(lines: Iterable[tuple[bytes, bytes]]) -> Iterator[Mapping[str, Any]]:

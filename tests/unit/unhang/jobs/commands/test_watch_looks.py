@@ -73,8 +73,9 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
     ids=["hangs", "stopped", "frozen"],
 )
 def test_a_job_that_hangs_is_ended_and_one_that_somebody_halted_is_told_alone(
-    scene, control_group, says, capsys, tmp_path
+    scene, control_group, says, capsys, tmp_path, monkeypatch
 ):
+    monkeypatch.setenv("COLUMNS", "60")
     arguments = arguments_of("--on-hang", "terminate", "--act", "--out", str(tmp_path))
     document = json.loads((EVIDENCE / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8"))
     proc, pids = document["sections"]["proc"], [row["pid"] for row in document["ranks"]]
@@ -88,7 +89,10 @@ def test_a_job_that_hangs_is_ended_and_one_that_somebody_halted_is_told_alone(
         job, watch.outputs_of(arguments, watch_one.say), Record("slurm 7", "n")
     )
     assert (code, ended) == ((None, []) if says else (watch_one.TERMINATED, [1]))
-    printed = " ".join(capsys.readouterr().err.split())
+    error = capsys.readouterr().err
+    screen = [line for line in error.splitlines() if not line.startswith("unhang watch, ")]
+    assert max(map(len, screen)) <= 60
+    printed = " ".join(error.split())
     assert "hung: rank 1 on" in printed and (says or "the job is ended") in printed
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.logs.rank_hosts import host_of_file
 
 APP = "{pid}, 00000000:{bus}:00.0, 411 MiB\n"
 
@@ -58,6 +59,11 @@ CABLE = (
     "[ 812.1] mlx5_core 0000:18:00.0: Port module event[error]: module 1, Cable error, Bus stuck"
     " (I2C or data shorted)\n"
 )
+
+
+@pytest.mark.parametrize("path", ["run001/job.log", "gpu128/job.log", "gpu017/ranks.log"])
+def test_folder_of_a_run_of_a_size_or_of_several_ranks_is_no_host(path):
+    assert host_of_file(path, (), b"[rank3]: x" + b"[rank4]: y" * ("ranks" in path)) is None
 
 
 @pytest.mark.parametrize("sick", ["cn07", "cn08"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -141,10 +142,16 @@ def test_a_node_whose_answer_is_none_costs_no_other_node(nodes, tmp_path, case):
 
 
 def test_what_squeue_prints_is_masked_too(commands):
-    commands("squeue", f"echo '{SAID}' >&2; exit 1")
+    commands("squeue", f"echo 'error: what led to it\n{SAID}' >&2; exit 1")
     text = refused(lambda: nodes_of("7"))
     assert "does not name one job that Slurm knows: slurmstepd: error" in text
     assert SECRET[:12] not in text
+
+
+def test_the_program_for_the_nodes_is_there_without_a_build_of_its_own(tmp_path):
+    program = tmp_path / "look.pyz"
+    program.write_bytes(ways.program_bytes())
+    assert b"--slurm-job" in subprocess.check_output([sys.executable, "-I", program, "--help"])
 
 
 def test_the_last_words_of_a_command_that_printed_without_end_are_shown():

@@ -44,9 +44,14 @@ def test_nodes_are_read_as_text_where_slurm_has_no_json(monkeypatch, words):
     )
 
 
-def test_another_failure_is_no_reason_to_read_text(monkeypatch):
-    monkeypatch.setattr(
-        slurm, "run_process", scontrol("scontrol: error: slurm_load_node: Access/permission denied")
-    )
-    with pytest.raises(ValueError, match="Access/permission denied"):
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("slurm_load_node: Access/permission denied", "Access/permission denied"),
+        ("DNS lookup failed\nfatal: no configuration source", "^no slurm.conf for scontrol; next:"),
+    ],
+)
+def test_another_failure_is_told_and_no_reason_to_read_text(monkeypatch, words, told):
+    monkeypatch.setattr(slurm, "run_process", scontrol(words))
+    with pytest.raises(ValueError, match=told):
         slurm.read_nodes("gpu001")

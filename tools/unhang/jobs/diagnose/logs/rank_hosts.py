@@ -17,6 +17,9 @@ _PROMPT = re.compile(
     rb"(?m)^\[?[a-z_][\w.-]{0,31}@([A-Za-z][A-Za-z0-9-]{0,62})[ :][^\s#$]{1,60}[#$] "
 )
 _NUMBERED = re.compile(r"[A-Za-z][\w-]{0,60}\d[\w-]{0,20}")
+# zeros before a number are of a machine, not of a run or a GPU, or of how many there were
+_MACHINE = re.compile(r"(?i)(?:gpu|node|host|dgx|hgx)[a-z-]*0\d\d+")
+_RANK_IN_LINES = re.compile(rb"\b[Rr]ank ?(\d+)")
 _LABEL = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):\s{1,3}\[?[Rr]ank")
 
 
@@ -24,12 +27,13 @@ def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
     """What stands beside the rank in the names of files, or in those of their folders, if it is
     numbered as hosts are: node-a of node-a-rank1.log, gpu12 of gpu12/rank13.log. Where a rank has
     two files, they are named for something else. files: name -> rank."""
-    ranked = {file: rank for file, rank in files.items() if rank is not None}
-    named = {file: _RANK.sub("", PurePath(file).stem) for file in ranked}
-    folders = {file: PurePath(file).parent.name for file in ranked}
-    for words in (named, folders):
-        found = {ranked[file]: host_name(word) for file, word in words.items()}
-        alike = {re.sub(r"\d+|[a-z]$", "", word) for word in words.values()}
+    ranked = {PurePath(file): rank for file, rank in files.items() if rank is not None}
+    for words in (
+        [_RANK.sub("", path.stem) for path in ranked],
+        [path.parent.name for path in ranked],
+    ):
+        found = dict(zip(ranked.values(), map(host_name, words), strict=True))
+        alike = {re.sub(r"\d+|[a-z]$", "", word) for word in words}
         if len(found) < len(ranked) or not all([*alike, *found.values()]):
             continue
         if len(alike) == 1 < len({*found.values()}):
@@ -39,20 +43,24 @@ def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
 
 def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
     """gpu12 of gpu12-dmesg.txt or gpu12/job.log, if it is one of the hosts that other lines name,
-    or the file says itself where it was written; else the one host of its prompts."""
+    the file says itself where it was written, or has one rank at most and the name of a machine;
+    else the one host of its prompts."""
     if len(prompts := {*_PROMPT.findall(text)}) == 1:
         return prompts.pop().decode()
-    known, path = {host.partition(".")[0] for host in hosts}, PurePath(file)
+    path = PurePath(file)
     for word in (path.stem, path.parent.name):
         name = _KIND_OF_LOG.sub("", word).strip("._-")
         if _NUMBERED.fullmatch(name) and not _RANK.search(name):
             says = rb"(?:\bon |\bhost(?:name)?[ =:]{1,3})" + re.escape(name).encode() + rb"\b"
-            if name in known or re.search(says, text):
+            if (
+                name in {host.partition(".")[0] for host in hosts}
+                or re.search(says, text)
+                or (_MACHINE.fullmatch(name) and len({*_RANK_IN_LINES.findall(text)}) < 2)
+            ):
                 return name
     return None
 
 
 def hosts_in_words(words: Mapping[int, RankLine]) -> dict[int, str]:
     """gpu12 of `gpu12: [rank13]: loss 2.1`, as a launcher labels the lines of its hosts."""
-    labels = {rank: _LABEL.search(said.head) for rank, said in words.items()}
-    return {rank: found[1] for rank, found in labels.items() if found}
+    return {rank: found[1] for rank, said in words.items() if (found := _LABEL.search(said.head))}
