@@ -36,7 +36,7 @@ def render_table(result: SmokeResult, width: int = 100, plain: bool = False) -> 
     for part in parts:
         if found := part(result):
             lines += ["", *found]
-    lines += render_suspects({"suspects": [one.as_dict() for one in result.suspects]})
+    lines += render_suspects(result.suspects)
     open_ = result.not_proved
     lines += ["", f"verdict: {f'not proved: {visible(open_, 400)}' if open_ else result.verdict}"]
     if result.command:

@@ -23,10 +23,10 @@ from unhang.core.commands.common_options import (
 from unhang.core.commands.hooks import Hooks, call_in_a_session, check_hooks, send
 from unhang.core.errors import UserError
 from unhang.core.run.whole_files import write_named
-from unhang.core.secrets_in_text import masked_document
 from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
+from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.watch.detector import Tick
 from unhang.jobs.watch.own_words import OwnWords
 
@@ -141,9 +141,7 @@ class Outputs:
         """Ranks that ran in the last moment."""
         return len(self.last[0].alive) if self.last else 0
 
-    def looked(
-        self, inspection: Mapping[str, Any], named: Named | None, full: Path | None = None
-    ) -> str:
+    def looked(self, inspection: Inspection, named: Named | None, full: Path | None = None) -> str:
         """Takes a verdict; named: the suspects of a hang, None for no hang; full: the bundle with
         all evidence. A hang is reported once for each set of suspects. Returns its headline if it
         is new, else ""."""
@@ -153,7 +151,7 @@ class Outputs:
             self.notified = None
         elif named != self.notified:
             self.notified, self.hangs = named, self.hangs + 1
-            answer = answer_of(masked_document(inspection), by="watch")
+            answer = answer_of(inspection, by="watch")
             headline = answer.screen.headline
             if self.job:
                 headline = f"{self.job}: {headline}"

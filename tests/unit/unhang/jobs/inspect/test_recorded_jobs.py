@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from inspected import inspection_of, render_details
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.jobs.inspect.rendering import render_details
-from unhang.jobs.inspect.verdict import inspection_of
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 TWO_GPUS = EVIDENCE.parent / "two_gpus"  # each rank has its own
