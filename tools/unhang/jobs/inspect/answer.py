@@ -257,7 +257,9 @@ def _next(inspection: Inspection) -> tuple[str, str, str]:
         return *host_and_command, _AS_ROOT[1]
     if first is None or (first.rank is None and first.phase == "collective"):
         paths = _PATHS if len(inspection.hosts) > 1 else _LINKS
-        return ("", *(paths if inspection.state == HUNG else _AGAIN))
+        if inspection.state == HUNG and any(row.gpu for row in inspection.ranks):
+            return "", *paths
+        return "", *_AGAIN
     host = host_name(first.host)
     rows = _rows_of(inspection, first)
     if dialled := _CONNECT.search(first.next):

@@ -23,7 +23,7 @@ from unhang.jobs.inspect.flights import flights_of
 from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.inspect.rank_looks import host_of, section
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
-from unhang_node.base.parse.values import as_maps
+from unhang_node.base.parse.values import as_list, as_maps
 
 LOOKED_AT = "unhang inspect"
 DESYNC = "rank_desync_app"
@@ -52,8 +52,7 @@ def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes
     for document in documents:
         host = host_of(document)
         for log in as_maps(section(document, "log_tail").get("logs")):
-            lines = log.get("lines")
-            text = _joined(lines if isinstance(lines, list) else [])
+            text = _joined(as_list(log.get("lines")))
             path = str(log.get("path"))[:400]
             if text and (path, text) not in seen:
                 seen.add((path, text))

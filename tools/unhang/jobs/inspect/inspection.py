@@ -6,24 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
+from msgspec import Struct, convert, to_builtins
 
 from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.inspect.rank_looks import Worker
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of an inspection."""
-
-
-class Host(Part, frozen=True):
+class Host(Struct, frozen=True, omit_defaults=True):
     host: str
     ranks: int
     problem: str | None
     nvlink_domain: str = ""
 
 
-class FaultyGpu(Part, frozen=True):
+class FaultyGpu(Struct, frozen=True):
     host: str
     gpu: int | None
     uuid: str | None
@@ -32,13 +28,13 @@ class FaultyGpu(Part, frozen=True):
     because: Sequence[str]
 
 
-class Recorded(Part, frozen=True):
+class Recorded(Struct, frozen=True):
     ranks: Sequence[int]
     says: str
     beside: str
 
 
-class Paced(Part, frozen=True):
+class Paced(Struct, frozen=True):
     rank: int
     host: str
     gpu: str | None
@@ -52,7 +48,7 @@ class Paced(Part, frozen=True):
     throttle: Sequence[str]
 
 
-class Pace(Part, frozen=True):
+class Pace(Struct, frozen=True):
     seconds: float
     looks: int
     answered: int
@@ -60,7 +56,7 @@ class Pace(Part, frozen=True):
     ranks: Sequence[Paced]
 
 
-class Rank(Part, frozen=True):
+class Rank(Struct, frozen=True):
     rank: int | None
     host: str
     gpu: str | None
@@ -73,13 +69,13 @@ class Rank(Part, frozen=True):
     launched: int | None
 
 
-class Lag(Part, frozen=True):
+class Lag(Struct, frozen=True):
     op: str
     highest: int
     behind: Sequence[int]
 
 
-class Ras(Part, frozen=True):
+class Ras(Struct, frozen=True):
     version: str
     moved: bool | None
     ranks: int
@@ -87,12 +83,12 @@ class Ras(Part, frozen=True):
     lags: Sequence[Lag]
 
 
-class Sources(Part, frozen=True):
+class Sources(Struct, frozen=True):
     stands: Sequence[str]
     works: Sequence[str]
 
 
-class Unread(Part, frozen=True):
+class Unread(Struct, frozen=True):
     hosts: Sequence[str]
     what: str
     status: str
@@ -100,7 +96,9 @@ class Unread(Part, frozen=True):
     helps: str | None
 
 
-class Inspection(Part, frozen=True, tag_field="schema", tag="unhang/inspection/1"):
+class Inspection(
+    Struct, frozen=True, omit_defaults=True, tag_field="schema", tag="unhang/inspection/1"
+):
     state: str
     headline: str
     world_size: int | None
@@ -117,10 +115,10 @@ class Inspection(Part, frozen=True, tag_field="schema", tag="unhang/inspection/1
     def as_document(self) -> dict[str, Any]:
         """In the form of the schema."""
         suspects = [{**one.as_dict(), "cause": one.cause} for one in self.suspects]
-        found: dict[str, Any] = msgspec.to_builtins(self) | {"suspects": suspects}
+        found: dict[str, Any] = to_builtins(self) | {"suspects": suspects}
         return found
 
 
 def inspection_in(document: Mapping[str, Any]) -> Inspection:
     """document: of our own making."""
-    return msgspec.convert(document, Inspection)
+    return convert(document, Inspection)

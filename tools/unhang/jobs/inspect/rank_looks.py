@@ -80,9 +80,9 @@ class Wait:
 class RankLook:
     """One rank as its node saw it.
 
-    states: of the two looks. cpu: cores in use between them; written_s, read_s: bytes a second.
-    moved: its functions in the user's code are at other lines in the second look (None: not
-    known); shifted: they are other functions; waited: its main thread waited without a break.
+    states: of the two looks. cpu: cores in use between them; has_io: it read or wrote. moved: its
+    functions in the user's code are at other lines in the second look (None: not known); shifted:
+    they are other functions; waited: its main thread waited without a break.
     computes: its GPU moves memory, which NCCL's waiting kernel does not; spins: it is busy and
     moves none. blocked: where its threads hang in the kernel.
     signs: what moved between the looks; arrives: what came to a socket of it, in words; innermost:
@@ -104,8 +104,7 @@ class RankLook:
     world_size: int | None
     states: tuple[str, ...] = ()
     cpu: float | None = None
-    written_s: float | None = None
-    read_s: float | None = None
+    has_io: bool = False
     wchan: str | None = None
     tracer: int | None = None
     doing: Activity | None = None
@@ -164,8 +163,8 @@ class RankLook:
     def in_kernel(self) -> bool:
         """In state D in both looks, or one of its threads or children, and nothing was read or
         written meanwhile."""
-        quiet = not (self.written_s or self.read_s)
-        return quiet and bool(self.states) and all(state == "D" for state in self.states)
+        is_stuck = bool(self.states) and all(state == "D" for state in self.states)
+        return is_stuck and not self.has_io
 
 
 def rank_looks(documents: Sequence[Mapping[str, Any]]) -> list[RankLook]:
@@ -255,8 +254,10 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
                 str(one["state"]) for one in (firsts.get(pid), seconds.get(pid)) if one
             ),
             cpu=_rate(first, second, "cpu_s", seconds_between),
-            written_s=_io_rate(first, second, "write_bytes", seconds_between),
-            read_s=_io_rate(first, second, "read_bytes", seconds_between),
+            has_io=any(
+                _io_rate(first, second, name, seconds_between)
+                for name in ("write_bytes", "read_bytes")
+            ),
             wchan=second.get("wchan"), tracer=_whole(second.get("tracer")),
             doing=activity_of(latest),
             moved=own != own_later if is_known else None,

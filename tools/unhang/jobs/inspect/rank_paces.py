@@ -93,6 +93,10 @@ def job_pace(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) 
         ]
     }
     names = global_ranks(answer, own, looks)
+
+    def named(ones: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        return ((names[key], one) for one in ones if (key := (str(one[1]), one[2])) in names)
+
     return JobPace(
         looks=int(number_of(pace.get("looks"))),
         answered=int(number_of(pace.get("answered"))),
@@ -105,21 +109,12 @@ def job_pace(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) 
                 launched=int(number_of(row.get("launched"))),
                 total=int(number_of(row.get("total"))),
                 missing=int(number_of(row.get("missing"))),
-                ranks={
-                    names[str(one[1]), one[2]]: Behind(*one[4:7])
-                    for one in ones
-                    if (str(one[1]), one[2]) in names
-                },
+                ranks={rank: Behind(*one[4:7]) for rank, one in named(ones)},
             )
             for row, ones in found
         ],
         ranks=ranks,
-        hosts={
-            names[str(one[1]), one[2]]: str(one[1])
-            for _, ones in found
-            for one in ones
-            if (str(one[1]), one[2]) in names
-        },
+        hosts={rank: str(one[1]) for _, ones in found for rank, one in named(ones)},
     )
 
 

@@ -46,7 +46,7 @@ def read_job(documents: Sequence[Mapping[str, Any]]) -> JobLook:
         [*map(_host_row, documents)],
         [gpu_row(document, one) for document in documents for one in faulty_gpus(document)],
         {host_of(document): clues_of(document) for document in documents},
-        [*crowded(documents)],
+        [*crowded(documents, looks)],
         unread_rows(documents, looks, bool(standing.version)),
     )
 

@@ -66,7 +66,7 @@ def busy_word(look: RankLook | None) -> str | None:
     signs = {
         "cpu": _runs(look)
         or (look.cpu or 0) + sum(child.took_s for child in look.children) > BUSY_CORES,
-        "data": bool(look.written_s or look.read_s),
+        "data": look.has_io,
         "lines": bool(look.moved),
         "functions": bool(look.shifted),
         "workers": any(child.took_s > BUSY_CORES or child.is_new for child in look.children),
@@ -139,7 +139,7 @@ def stand_of(
 
 def _missed(rank: int | None, standing: Standing, waiting: Sequence[RankLook]) -> str:
     """never launched AllReduce 61, in which 7 ranks wait."""
-    if rank in standing.missing:
+    if rank in standing.missing or rank in standing.left:
         return (
             "NCCL's RAS has it in no communicator: it aborted or destroyed it, or does not answer"
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from unhang.jobs.inspect.inspection import Unread
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang_node.base.parse.values import as_maps
 
 HELPS = {
     "ras": (
@@ -78,12 +79,7 @@ def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:
         return []
     if probe.get("status") != "ok":
         return [(str(probe.get("status")), str(probe.get("error"))[:FOLDED_REASON])]
-    unread = probe.get("unread")
-    rows = (
-        [row for row in unread if isinstance(row, Mapping)]
-        if isinstance(unread, list) and what in ("ranks", "stacks", "ras", "pace")
-        else []
-    )
+    rows = as_maps(probe.get("unread")) if what in ("ranks", "stacks", "ras", "pace") else []
     return list(
         dict.fromkeys(
             (str(row.get("status")), str(row.get("reason"))[:FOLDED_REASON]) for row in rows

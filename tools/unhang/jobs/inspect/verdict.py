@@ -140,13 +140,17 @@ def _judge(job: JobLook) -> Verdict:
         )
         named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
+    by_rank = {look.rank: look for look in job.looks}
     waiting, others = _sides(job)
+    left = [(rank, by_rank.get(rank)) for rank in standing.left]
+    # most leave their communicators when a job ends
+    if 0 < 2 * len(left) <= (standing.world_size or 0) and (waiting or not others):
+        return _waited_for(job, left, waiting)
     answer = one_answer([standing.waited, _recorded(job)], _seen(job, waiting, others))
     if not standing.waited.names_somebody:
         return _by_stacks(
             job, waiting, [one for one in others if one.rank in answer.roots] or others
         )
-    by_rank = {look.rank: look for look in job.looks}
     stand = [(rank, by_rank.get(rank)) for rank in answer.roots or answer.ring]
     if stand and {*answer.ring}.issuperset(answer.roots):
         named = [

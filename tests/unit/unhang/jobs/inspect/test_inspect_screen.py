@@ -72,6 +72,14 @@ def test_a_host_name_that_a_shell_would_run_is_in_no_command():
     assert "reboot" not in screen.next_command and screen.next_host == ""
 
 
+def test_a_job_without_gpus_is_not_sent_to_their_links():
+    found = copy.deepcopy(inspection("path-RAS-and-stacks"))
+    assert "nvlink" in screen_of(answer_of(found)).next_command
+    for row in found["ranks"]:
+        row["gpu"] = None
+    assert screen_of(answer_of(found)).next_command == "unhang inspect --gap 30"
+
+
 def test_the_trays_of_a_rack_are_named_together():
     said = {
         "gpu01": "1a" * 16,
