@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-for place in ("tools", "module_utils"):
+for place in ("tools", "module_utils", "tests/support"):
     sys.path.insert(0, str(HERE.parents[1] / place))
 
 from inspect_measures import MEASUREMENTS  # noqa: E402
@@ -40,8 +40,7 @@ from inspect_parts import (  # noqa: E402
     started,
     wait_for,
 )
-
-from unhang.jobs.inspect.verdict import inspection_of  # noqa: E402
+from inspected import inspection_of  # noqa: E402
 
 # scene: (state, rank that is to be named or None, words one of which says the cause)
 SCENES: dict[str, tuple[str, int | None, tuple[str, ...]]] = {

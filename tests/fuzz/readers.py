@@ -23,6 +23,7 @@ from typing import Any
 
 import fleets
 from foreign_schemas import junit_faults
+from inspected import inspection_of, render_inspection, write_bundle
 
 from fuzz.writers import HOSTILE, SLURM, list_slurm, write
 from unhang.act.commands.record_check import _document, _lines
@@ -57,9 +58,7 @@ from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.ranking import rank_causes
 from unhang.jobs.diagnose.rendering import facts_in_words
-from unhang.jobs.inspect.bundle import checked, is_bundle, read_documents, write_bundle
-from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.inspect.bundle import checked, is_bundle, read_documents
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.linting import lint_text
 from unhang.jobs.lint.settings import KINDS
@@ -393,7 +392,7 @@ def _evidence() -> list[bytes]:
 def _inspect(data: bytes) -> None:
     """Evidence that somebody sent, as `unhang inspect --evidence` judges and shows it."""
     document = checked(data, "sent.json")
-    assert render_inspection(masked_document(inspection_of([document])), True).isascii()
+    assert render_inspection(inspection_of([document]), True).isascii()
 
 
 def _unpack(data: bytes) -> None:

@@ -10,8 +10,8 @@ import sys
 import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X2, collect_in_process, write_recording
+from inspected import inspection_of
 
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.live import live_samples
 
 COMMAND = [

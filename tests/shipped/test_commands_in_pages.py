@@ -15,12 +15,11 @@ import page_smoke
 import pytest
 import yaml
 from forked_commands import forked
+from inspected import inspection_of, write_bundle
 from page_commands import PROJECT, READS, commands, typed_in_tests
 
 from unhang.act.plan.role_remedies import ROLE_ORDER
 from unhang.core.nodeset import expand_limit
-from unhang.jobs.inspect.bundle import write_bundle
-from unhang.jobs.inspect.verdict import inspection_of
 
 DEADLINE_S = 280
 EARLIER = "20261118T031500Z-0123456789"  # the pages write it as 20261118

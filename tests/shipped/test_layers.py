@@ -29,6 +29,14 @@ NODE = """
 """
 WINGS = ("jobs", "audit", "act", "smoke")  # they import the core, and meet through documents alone
 STANDS_ON = {"act": ("audit",)}
+# what judges a running job and shows the answer; readers.py of documents are beside them
+JUDGES = """
+    core.verdict.answer core.verdict.joined core.verdict.likely_causes core.verdict.rendering
+    core.verdict.rings core.verdict.suspect core.verdict.waiting jobs.inspect.agreement
+    jobs.inspect.all_wait jobs.inspect.answer jobs.inspect.ends jobs.inspect.inspection
+    jobs.inspect.job_look jobs.inspect.rendering jobs.inspect.slow jobs.inspect.slow_gpus
+    jobs.inspect.stands jobs.inspect.verdict jobs.inspect.waits jobs.watch.when_to_look
+"""
 # only a module that has one of these words is walked to its last expression
 STARTS = re.compile(r"subprocess|\bos\b")
 
@@ -127,6 +135,31 @@ def test_a_wing_imports_the_core_and_no_other_wing():
     ]
     up = [(name, other) for name, other, here, there in pairs if here == "core" and there in WINGS]
     assert [f"{name} -> {other}" for name, other in sorted(across + up)] == []
+
+
+def opens_a_mapping(node: ast.AST) -> bool:
+    """By a key in the text, and not one of the module's own constants."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr == "get" and is_text(node.args[:1])
+    return (
+        isinstance(node, ast.Subscript)
+        and is_text([node.slice])
+        and not (isinstance(node.value, ast.Name) and node.value.id.strip("_").isupper())
+    )
+
+
+def is_text(nodes: list[ast.expr]) -> bool:
+    return any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in nodes)
+
+
+def test_who_judges_a_running_job_takes_values_and_opens_no_mapping():
+    trees = modules(HOME / "tools" / "unhang")
+    assert [
+        f"{name}:{node.lineno}"
+        for name in JUDGES.split()
+        for node in ast.walk(trees[name])
+        if opens_a_mapping(node)
+    ] == []
 
 
 def test_what_plugins_use_imports_no_ansible():

@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from inspected import answer_of, certainty_of, halted_words, inspection_of
 
 from unhang.core.verdict.answer import screen_of
-from unhang.jobs.inspect.answer import answer_of, certainty_of
 from unhang.jobs.inspect.moves import CHILDREN, DATA, SOCKETS, at_rest, moves
-from unhang.jobs.inspect.verdict import inspection_of
-from unhang.jobs.watch.answers import halted_words
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
 from unhang_node.base.section import Denied

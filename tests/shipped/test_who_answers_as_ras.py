@@ -13,10 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from inspected import inspection_of, render_details
 from other_users import program
 
-from unhang.jobs.inspect.rendering import render_details
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang_node.base.root import Root
 from unhang_node.job import ras
 from unhang_node.job.look import look

@@ -7,15 +7,14 @@ import argparse
 import json
 
 import pytest
+from inspected import inspection_of, render_details, write_bundle
 from large_jobs import large_job
 
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.commands import inspect
-from unhang.jobs.inspect.bundle import read_documents, write_bundle
-from unhang.jobs.inspect.rendering import render_details
-from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.inspect.bundle import read_documents
 
 
 @pytest.mark.parametrize(("nodes", "per_node", "late"), [(125, 8, 517), (64, 8, 0), (250, 4, 999)])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fleets
 import pytest
+from inspected import inspection_of, write_bundle
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
@@ -24,8 +25,6 @@ from unhang.core.json_text import render_json
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.verdict.streams import Stream
-from unhang.jobs.inspect.bundle import write_bundle
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang.smoke.commands.smoke_output import deliver
 from unhang.smoke.result import judge
 
@@ -210,9 +209,7 @@ def test_an_archive_of_a_job_holds_none(tmp_path):
     evidence = json.loads((fixtures / "never-RAS-and-stacks.json").read_text())
     evidence["sections"]["log_tail"]["logs"][0]["lines"] += TEXT.splitlines()
     evidence["ranks"][0]["settings"]["NCCL_HOSTID"] = TEXT
-    inspection = inspection_of([evidence])
-    inspection["remarks"] = [TEXT]
-    write_bundle(tmp_path / "b.tgz", [evidence], inspection)
+    write_bundle(tmp_path / "b.tgz", [evidence], inspection_of([evidence]))
     with tarfile.open(tmp_path / "b.tgz") as archive:
         texts = [archive.extractfile(one).read().decode() for one in archive]
     assert len(texts) == 4

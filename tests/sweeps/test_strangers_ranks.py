@@ -6,9 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from inspected import inspection_of, render_details
 
-from unhang.jobs.inspect.rendering import render_details
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
 from unhang_node.base.section import Absent

@@ -26,11 +26,11 @@ from ..base.root import Root
 from ..base.section import Absent, one_line
 from ..facts.sections.reading import text_if_there
 from .finding import candidates_of, person_of, slurm_steps
-from .process_table import ancestors, descendants, read_stats, read_stats_again, tops
+from .process_table import ancestors, descendants, read_stats, tops
 from .ras import services_of
 from .samples import (
     SEARCH_S,
-    SOCKETS_S,
+    Sampled,
     gpu_samples,
     header_of,
     nic_samples,
@@ -42,7 +42,7 @@ from .samples import (
     runs,
     write_line,
 )
-from .tcp_bytes import Carried, listened_ports
+from .tcp_bytes import listened_ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,30 +99,27 @@ class Changes(NamedTuple):
     ended: list[str]
 
 
-class Node:
+class Node(Sampled):
     """The jobs of this node. skipped: processes whose files did not answer."""
 
     def __init__(self, root: Root, skipped: list[int]) -> None:
-        self.root, self.skipped = root, skipped
+        super().__init__(root)
+        self.skipped = skipped
         self.jobs: dict[str, Job] = {}
         self.left_out: list[str] = []
-        self.stats: dict[int, Stat] = {}
-        self.below: dict[int, list[int]] = {}
         self._seen: dict[Key, float] = {}
         self._claims: dict[Key, tuple[str, int | None]] = {}
         self._gone: set[int] = set()
         self._searched = self._read_all = self._settled = -ALL_S
-        self._carried = Carried(root, SOCKETS_S)
 
     def read(self, t: float) -> None:
         """Reads the processes anew: those of jobs and new ones, now and then all."""
         if t - self._read_all >= ALL_S:
             self.stats, self._read_all, self._searched = read_stats(self.root), t, -ALL_S
             self._seen.clear()
+            self.below = descendants(self.stats, self._tops())
         else:
-            watched = {*self._tops(), *(pid for pids in self.below.values() for pid in pids)}
-            self.stats = read_stats_again(self.root, self.stats, watched)
-        self.below = descendants(self.stats, self._tops())
+            self.read_again(self._tops())
 
     def _tops(self) -> list[int]:
         return [row["pid"] for job in self.jobs.values() for row in job.ranks]
@@ -199,7 +196,7 @@ class Node:
     def rates(self) -> dict[int, dict[str, Any]]:
         """Bytes a second of sockets by rank's pid."""
         rows = [row for job in self.jobs.values() for row in job.ranks]
-        return self._carried.rates(rows, self.below)
+        return self.carried.rates(rows, self.below)
 
     def samples_of(
         self, job: Job, t: float, rates: dict[int, dict[str, Any]]
@@ -216,8 +213,6 @@ class Node:
         for job in sorted(jobs, key=lambda job: job.ras_due):
             begun = time.monotonic()
             if begun > until_s or begun < job.ras_due:
-                if job.ras["ras"] is not None:
-                    job.ras = {"ras": {**job.ras["ras"], "again": True}}
                 continue
             ports = self._listened()
             is_there = ports is None or any(
@@ -235,7 +230,7 @@ class Node:
     def _listened(self) -> set[int] | None:
         """The ports at which somebody listens here; None where that is not known."""
         try:
-            return listened_ports() if self._carried.is_there else None
+            return listened_ports() if self.carried.is_there else None
         except (OSError, struct.error):
             return None
 

@@ -221,19 +221,35 @@ def write_samples(options: dict[str, Any], every_s: float, asks_driver: bool = T
     return 0
 
 
-class Watched:
-    """A job and the processes of its node as they were in the last sample, so that the next one
-    reads only what may have changed."""
+class Sampled:
+    """The processes of a node, and those below some, as they were in the last sample, so that the
+    next one reads only what may have changed."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.stats: dict[int, Stat] = {}
+        self.below: dict[int, list[int]] = {}
+        self.carried = Carried(root, SOCKETS_S)
+
+    def read_again(self, tops: list[int]) -> None:
+        """Those that are none of `tops` and not below one may stay as they were up to SEARCH_S
+        ago."""
+        watched = {*tops, *(pid for pids in self.below.values() for pid in pids)}
+        self.stats = read_stats_again(self.root, self.stats, watched)
+        self.below = descendants(self.stats, tops)
+
+
+class Watched(Sampled):
+    """One job."""
 
     def __init__(self, root: Root, options: dict[str, Any]) -> None:
-        self.root, self.options = root, options
+        super().__init__(root)
+        self.options = options
         self.ranks: list[dict[str, Any]] = []
         self.left_out: list[str] = []
         self._unranked: list[int] = []
-        self._stats: dict[int, Stat] = {}
         self._found: list[int] = []
         self._is_settled, self._searched = False, 0.0
-        self.carried = Carried(root, SOCKETS_S)
 
     def has_other_ranks(self, t: float) -> bool:
         """Searches for ranks: while there are none, until two searches agree, when one has gone,
@@ -242,7 +258,7 @@ class Watched:
             self.ranks
             and self._is_settled
             and t - self._searched < SEARCH_S
-            and all(runs(row, self._stats) for row in self.ranks)
+            and all(runs(row, self.stats) for row in self.ranks)
         ):
             return False
         processes, self.left_out = processes_of(self.root, self.options)
@@ -253,32 +269,17 @@ class Watched:
             else []
         )
         pids = [row["pid"] for row in found]
-        self._is_settled, self._found, self._searched, self._stats = (
-            pids == self._found,
-            pids,
-            t,
-            {},
-        )
+        self._is_settled, self._found, self._searched = pids == self._found, pids, t
+        self.stats = {}
         if not replaces(found, self.ranks):
             return False
         self.ranks = found
         return True
 
-    def stats(self) -> dict[int, Stat]:
-        """All processes; those that are no ranks and not below one may be as they were up to
-        SEARCH_S ago."""
-        tops = [row["pid"] for row in self.ranks]
-        watched = {
-            *tops,
-            *(pid for below in descendants(self._stats, tops).values() for pid in below),
-        }
-        self._stats = read_stats_again(self.root, self._stats, watched)
-        return self._stats
-
     def unranked(self) -> set[int]:
         """The processes that were named, and those below them, where none has a rank."""
-        below = descendants(self.stats(), self._unranked)
-        return {*self._unranked, *(pid for pids in below.values() for pid in pids)}
+        self.read_again(self._unranked)
+        return {*self._unranked, *(pid for pids in self.below.values() for pid in pids)}
 
 
 def runs(row: dict[str, Any], stats: dict[int, Stat]) -> bool:
@@ -318,13 +319,11 @@ def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str,
         )
         return
     yield ras_sample(job.root, job.ranks, t)
-    stats = job.stats()
-    below = descendants(stats, [row["pid"] for row in job.ranks])
-    yield from process_samples(
-        job.root, job.ranks, t, stats, below, job.carried.rates(job.ranks, below)
-    )
+    job.read_again([row["pid"] for row in job.ranks])
+    rates = job.carried.rates(job.ranks, job.below)
+    yield from process_samples(job.root, job.ranks, t, job.stats, job.below, rates)
     yield from nic_samples(job.root, t)
-    yield from gpu_samples(asking, t, tops(below))
+    yield from gpu_samples(asking, t, tops(job.below))
 
 
 def write_line(line: dict[str, Any]) -> None:

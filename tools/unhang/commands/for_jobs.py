@@ -51,20 +51,23 @@ def _look(names: Sequence[str]) -> Look:
 
 def _joined(diagnosis: Mapping[str, Any], look: Look) -> dict[str, Any]:
     from unhang.jobs.inspect.diagnosed import with_verdict
+    from unhang.jobs.inspect.inspection import inspection_in
 
-    return with_verdict(diagnosis, look.file, look.verdict)
+    return with_verdict(diagnosis, look.file, inspection_in(look.verdict))
 
 
 def _render(verdict: Mapping[str, Any], plain: bool) -> str:
+    from unhang.jobs.inspect.inspection import inspection_in
     from unhang.jobs.inspect.rendering import render_details
 
-    return render_details(verdict, plain)
+    return render_details(inspection_in(verdict), plain)
 
 
 def _answer(verdict: Mapping[str, Any]) -> JobAnswer:
     from unhang.jobs.inspect.answer import answer_of
+    from unhang.jobs.inspect.inspection import inspection_in
 
-    return answer_of(verdict)
+    return answer_of(inspection_in(verdict))
 
 
 LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)

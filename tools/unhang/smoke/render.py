@@ -37,7 +37,7 @@ def render_table(result: SmokeResult, width: int = 100, plain: bool = False) -> 
         if found := part(result):
             lines += ["", *found]
     lines = [piece for line in lines for piece in wrapped(line, width, 2)]
-    lines += render_suspects({"suspects": [one.as_dict() for one in result.suspects]})
+    lines += render_suspects(result.suspects)
     open_ = result.not_proved
     lines += ["", f"verdict: {f'not proved: {visible(open_, 400)}' if open_ else result.verdict}"]
     if result.command:

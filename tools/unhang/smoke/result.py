@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from unhang.core.verdict.busy import excuse_busy
-from unhang.core.verdict.counter_rates import outstanding
-from unhang.core.verdict.likely_causes import kernel_clues, with_likely
+from unhang.core.verdict.counter_rates import Rise, outstanding
+from unhang.core.verdict.likely_causes import kernel_clues, kernel_faults, with_likely
 from unhang.core.verdict.smoke_result import (
     SCHEMA,
     Host,
@@ -44,6 +45,7 @@ SHOWN_EVIDENCE = (
     "native_stack",
 )
 LOAD = ("cpus", "over_s", "runnable", "waited", "stolen")
+_FRAME = re.compile(r'^  File "([^"]{1,300})", line (\d+)(?: in (\S{1,100}))?')
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
@@ -69,7 +71,9 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
     evidence = [row for story in reported.values() if (row := _evidence(story))]
     nodes = [row for stream in streams if (row := _node_evidence(stream))]
     rises = outstanding(nodes, expectations.counter_rates)
-    faulty = {one.host for one in rises} | {row["host"] for row in nodes if kernel_clues(row)}
+    faulty = {one.host for one in rises} | {
+        row["host"] for row in nodes if kernel_faults(as_list(row.get("kernel_log")))
+    }
     suspects = [
         dataclasses.replace(one, may_be_slow=False)
         if (one.host in faulty if one.host else faulty)
@@ -80,9 +84,11 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
     if not suspects:
         suspects = [_too_slow(row, not faulty) for row in judged if row.verdict == "fail"][:8]
     slow_only = {one for one in suspects if one.blind and one.may_be_slow}
+    clues = {row["host"]: clues_of(row, rises) for row in nodes}
+    places = {row["rank"]: where_of(row.get("stack")) for row in evidence}
     suspects = [
         one if one in slow_only else known
-        for one, known in zip(suspects, with_likely(suspects, nodes, evidence, rises), strict=True)
+        for one, known in zip(suspects, with_likely(suspects, clues, places), strict=True)
     ]
     return SmokeResult(
         schema=SCHEMA, verdict="error" if not_proved else _verdict(reported, suspects),
@@ -231,3 +237,27 @@ def _node_evidence(stream: Stream) -> dict[str, Any] | None:
     }
     shown["load"] = {name: load.get(name) for name in LOAD} if load else None
     return {"host": stream.host, **shown, "nccl_warnings": warnings}
+
+
+def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
+    """Clues from one node's evidence, the strongest first. rises: counters that rose unusually,
+    the worst first."""
+    clues = kernel_clues(as_list(node.get("kernel_log")))
+    if node.get("nvml") and "hangs" in str(node["nvml"]):
+        clues.append(str(node["nvml"])[:200])
+    if own := [rise.text for rise in rises if rise.host == node["host"]]:
+        clues.append(own[0] + (f", and {len(own) - 1} more such counters" if len(own) > 1 else ""))
+    warnings = as_list(node.get("nccl_warnings"))
+    return clues + [
+        f"NCCL warned {str(line).split('NCCL WARN ')[-1][:200]!r}" for line in warnings[-1:]
+    ]
+
+
+def where_of(stack: Any) -> str | None:
+    """The function in which the main thread of a rank is, from faulthandler's dump (youngest call
+    first)."""
+    for part in str(stack or "").split("\n\n"):
+        frames = [found for line in part.splitlines() if (found := _FRAME.match(line))]
+        if any(frame[3] == "run_phase" for frame in frames):
+            return f"{frames[0][3]} ({frames[0][1].rsplit('/', 1)[-1]}:{frames[0][2]})"
+    return None

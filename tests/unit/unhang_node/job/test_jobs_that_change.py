@@ -256,7 +256,8 @@ def test_a_process_below_a_rank_is_the_rank_s_and_one_beside_it_is_not():
         job = samples.Watched(Root(), {"pids": [process.pid]})
         job.has_other_ranks(0.0)
         until = time.monotonic() + 60
-        while not (below := descendants(job.stats(), [process.pid])[process.pid]):
+        while not (below := job.below.get(process.pid)):
+            job.read_again([process.pid])
             assert time.monotonic() < until
         rank_of = tops({process.pid: below})
         os.kill(below[0], signal.SIGKILL)
@@ -295,12 +296,12 @@ def test_ranks_are_searched_until_they_are_settled_then_now_and_then_and_at_once
         changed = []
         for t in (0.0, 2.0, 4.0, 6.0, 11.0, 12.5):
             changed.append(job.has_other_ranks(t))
-            job.stats()
+            job.read_again([process.pid])
         assert (changed, len(searches)) == ([True, False, False, False, False, False], 3)
         with rank(MASTER_PORT=name):
             assert job.has_other_ranks(14.0) is False
             process.kill()
             process.wait()
-            job.stats()
+            job.read_again([process.pid])
             assert job.has_other_ranks(15.0) is False
             assert len(searches) == 4

@@ -65,6 +65,16 @@ class Standing:
     counts_all: bool = False
     waiting: Collection[int] = ()
 
+    @property
+    def left(self) -> list[int]:
+        """Ranks that have aborted or destroyed a communicator, as the text and the JSON of RAS have
+        it."""
+        return sorted(
+            rank
+            for rank, error in self.errors.items()
+            if error in ("NOCOMM", "ABORT", "aborted") and not self.moved
+        )
+
     @cached_property
     def waited(self) -> WaitedFor:
         """Who is waited for. RAS counts each kind of operation by itself."""

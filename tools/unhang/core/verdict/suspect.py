@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,18 +29,18 @@ class Suspect:
         return dict([*asdict(self).items()][:7])  # what follows is for those who judge
 
 
-def render_suspects(result: Mapping[str, Any]) -> list[str]:
+def render_suspects(suspects: Iterable[Suspect]) -> list[str]:
     """Lines about the suspects of a smoke test or of a running job. The terminal wraps them, so
     that they can be copied as a whole."""
     lines = []
-    for row in result["suspects"]:
-        who = [visible(row["host"])] if row["host"] else ["the group"]
-        who += [f"rank {row['rank']}"] if row["rank"] is not None else []
-        who += [visible(row["gpu"])] if row["gpu"] else []
+    for row in suspects:
+        who = [visible(row.host)] if row.host else ["the group"]
+        who += [f"rank {row.rank}"] if row.rank is not None else []
+        who += [visible(row.gpu)] if row.gpu else []
         lines += [
             "",
-            f"suspect: {', '.join(who)}, in {visible(row['phase'])}",
-            f"  why:  {visible(row['why'], 1500)}",
-            f"  next: {visible(row['next'], 600)}",
+            f"suspect: {', '.join(who)}, in {visible(row.phase)}",
+            f"  why:  {visible(row.why, 1500)}",
+            f"  next: {visible(row.next, 600)}",
         ]
     return lines

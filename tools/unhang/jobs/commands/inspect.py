@@ -24,7 +24,6 @@ from unhang.core.commands.options import Options
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
-from unhang.core.secrets_in_text import masked_document
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
@@ -119,23 +118,24 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
         raise UserError(_no_rank(documents) + (_how_to_read() if by_pid else ""))
     inspection = inspection_of(_one_job(documents))
     if arguments.format == "json":
-        sys.stdout.write(json.dumps(masked_document(inspection), indent=1) + "\n")
+        sys.stdout.write(json.dumps(inspection.as_document(), indent=1) + "\n")
     elif arguments.format == "evidence":
-        sys.stdout.write(render_evidence(answer_of(masked_document(inspection))))
+        sys.stdout.write(render_evidence(answer_of(inspection)))
     else:
         from unhang.core.terminal import terminal_shape
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        shown = masked_document(inspection)
-        sys.stdout.write(render_inspection(shown, plain, width=width, verbose=arguments.verbose))
+        sys.stdout.write(
+            render_inspection(inspection, plain, width=width, verbose=arguments.verbose)
+        )
     if out:  # after the verdict, which a full disk must not cost
         sys.stdout.flush()
         write_bundle(out, documents, inspection)
-        for row in inspection["unread"]:
-            if row["what"] in ("kernel_log", "log_tail") and row["helps"]:
-                helps = row["helps"].replace("BUNDLE", shlex.quote(str(out)))
-                sys.stderr.write(f"unhang: {out} lacks {row['what']}: {helps}\n")
-    return EXIT_CODES.get(inspection["state"], 0)
+        for row in inspection.unread:
+            if row.what in ("kernel_log", "log_tail") and row.helps:
+                helps = row.helps.replace("BUNDLE", shlex.quote(str(out)))
+                sys.stderr.write(f"unhang: {out} lacks {row.what}: {helps}\n")
+    return EXIT_CODES.get(inspection.state, 0)
 
 
 def _documents(

@@ -15,19 +15,18 @@ from typing import Any
 
 from unhang.core.commands.in_place import Screen
 from unhang.core.errors import UserError
-from unhang.core.secrets_in_text import masked_document
 from unhang.core.text import counted, visible
 from unhang.jobs.commands.watch_outputs import Outputs
 from unhang.jobs.inspect.answer import verdict_of
 from unhang.jobs.inspect.bundle import write_bundle
-from unhang.jobs.inspect.job_look import UNKNOWN
+from unhang.jobs.inspect.inspection import Inspection
+from unhang.jobs.inspect.job_look import HUNG, UNKNOWN
 from unhang.jobs.inspect.rank_looks import IDLE
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.answers import (
     agreeing,
     halted_words,
-    is_hang,
     named_in,
     place_of_a_stall,
     with_seen,
@@ -170,16 +169,16 @@ def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
     """Reports ranks that two looks in a row named as slow, once. That is no hang: it goes to no
     hook, is in no record and ends no job. Samples queue meanwhile."""
     try:
-        inspection = masked_document(inspection_of(job.look(FOR_SLOW)))
+        inspection = inspection_of(job.look(FOR_SLOW))
     except UserError as problem:
         why = visible(str(problem), 400)
     else:
-        is_told = inspection["state"] != UNKNOWN or inspection.get("pace", {}).get("answered")
-        why = "" if is_told else visible(inspection["headline"], 400)
+        is_told = inspection.state != UNKNOWN or (inspection.pace and inspection.pace.answered)
+        why = "" if is_told else visible(inspection.headline, 400)
         if is_told and looks.takes(inspection):
             verdict = verdict_of(inspection)
             outputs.log(verdict)
-            if inspection["suspects"]:
+            if inspection.suspects:
                 outputs.show(inspection)
             else:
                 outputs.say(verdict)
@@ -206,14 +205,14 @@ def _looks_hung(event: Event, job: Job, outputs: Outputs, to: Record) -> bool:
     documents, inspection = _looked_at(event, job)
     before, outputs.stalled = outputs.stalled, place_of_a_stall(event, inspection)
     if outputs.stalled not in ((), before):
-        one = masked_document(inspection)["suspects"][0]
+        one = inspection.suspects[0]
         outputs.say(
-            f"rank {one['rank']} on {visible(one['host'], 80)}: {visible(one['why'], 400)}; that"
+            f"rank {one.rank} on {visible(one.host, 80)}: {visible(one.why, 400)}; that"
             " may go on, and is a hang if it stands there at the next look too"
         )
         outputs.looked(inspection, None)
         return False
-    if not is_hang(event, inspection):
+    if inspection.state != HUNG:
         _show(inspection, outputs)
         outputs.looked(inspection, None)
         return False
@@ -235,8 +234,8 @@ def _looks_hung(event: Event, job: Job, outputs: Outputs, to: Record) -> bool:
         outputs.say(f"a second look in {SECOND_LOOK_S:g} s, before a job is ended")
     job.wait(SECOND_LOOK_S)
     _, again = _looked_at(event, job)
-    sources = [name for name in agreeing(event, inspection) if name in agreeing(event, again)]
-    if why := _why_left_alone(event, job, inspection, again, sources):
+    sources = [name for name in agreeing(inspection) if name in agreeing(again)]
+    if why := _why_left_alone(job, inspection, again, sources):
         if why != outputs.left_alone:
             outputs.left_alone = why
             _show(again, outputs)
@@ -252,47 +251,45 @@ def _looks_hung(event: Event, job: Job, outputs: Outputs, to: Record) -> bool:
         return False
     outputs.say(f"{', '.join(sources)} agree that it stands: the job is ended")
     where = f"is in {outputs.full.resolve()}" if outputs.full else "could not be written"
-    why = verdict_of(masked_document(again))
+    why = verdict_of(again)
     outputs.ended = f"ended {job.name}: {why}; the evidence {where}"
     return True
 
 
 def _why_left_alone(
-    event: Event,
     job: Job,
-    inspection: Mapping[str, Any],
-    again: Mapping[str, Any],
+    inspection: Inspection,
+    again: Inspection,
     sources: Sequence[str],
 ) -> str:
     """Why a job is not ended after two looks, "" where nothing speaks against it."""
-    if not is_hang(event, again) or named_in(inspection) != named_in(again):
+    if again.state != HUNG or named_in(inspection) != named_in(again):
         return "the two looks do not agree"
     if why := halted_words(again):
         return why
     if len(sources) < 2:
-        shown = [
-            f"it {what} by {', '.join(again['sources'][what]) or 'none'}"
-            for what in ("stands", "works")
-        ]
-        return f"no two sources agree ({'; '.join(shown)})"
+        stands, works = map(", ".join, (again.sources.stands, again.sources.works))
+        return (
+            f"no two sources agree (it stands by {stands or 'none'}; it works by {works or 'none'})"
+        )
     return job.spared()
 
 
-def _looked_at(event: Event, job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+def _looked_at(event: Event, job: Job) -> tuple[Sequence[dict[str, Any]], Inspection]:
     """(evidence, verdict)."""
     documents = with_seen(job.look({}), event)
     return documents, inspection_of(documents)
 
 
-def _show(inspection: Mapping[str, Any], outputs: Outputs) -> None:
+def _show(inspection: Inspection, outputs: Outputs) -> None:
     """Prints the verdict; that a server is still idle is no news."""
-    was_idle, outputs.is_idle = outputs.is_idle, inspection["state"] == IDLE
+    was_idle, outputs.is_idle = outputs.is_idle, inspection.state == IDLE
     if not (was_idle and outputs.is_idle):
         outputs.show(inspection)
 
 
 def _dump(
-    outputs: Outputs, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
+    outputs: Outputs, documents: Sequence[Mapping[str, Any]], inspection: Inspection
 ) -> Path | None:
     """The bundle; None, and a line, where it could not be written."""
     of = f"{outputs.job.replace(' ', '-')}-" if outputs.job else ""

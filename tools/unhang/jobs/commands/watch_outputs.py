@@ -24,11 +24,11 @@ from unhang.core.commands.common_options import (
 from unhang.core.commands.hooks import Hooks, call_in_a_session, check_hooks, send
 from unhang.core.errors import UserError
 from unhang.core.run.whole_files import write_named
-from unhang.core.secrets_in_text import masked_document
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
+from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.watch.detector import Tick
 from unhang.jobs.watch.own_words import OwnWords
@@ -132,12 +132,10 @@ class Outputs:
         if self.written is None or time.monotonic() - self.written >= METRICS_EVERY_S:
             self._write()
 
-    def show(self, inspection: Mapping[str, Any]) -> None:
+    def show(self, inspection: Inspection) -> None:
         """Prints what a look found."""
         width, _, plain = terminal_shape(sys.stderr, os.environ)
-        screen = render_inspection(
-            masked_document(inspection), plain, width=width, verbose=self.options.verbose
-        )
+        screen = render_inspection(inspection, plain, width=width, verbose=self.options.verbose)
         if self.job:
             self.say(screen.rstrip())
         else:
@@ -147,9 +145,7 @@ class Outputs:
         """Ranks that ran in the last moment."""
         return len(self.last[0].alive) if self.last else 0
 
-    def looked(
-        self, inspection: Mapping[str, Any], named: Named | None, full: Path | None = None
-    ) -> str:
+    def looked(self, inspection: Inspection, named: Named | None, full: Path | None = None) -> str:
         """Takes a verdict; named: the suspects of a hang, None for no hang; full: the bundle with
         all evidence. A hang is reported once for each set of suspects. Returns its headline if it
         is new, else ""."""
@@ -159,7 +155,7 @@ class Outputs:
             self.notified = None
         elif named != self.notified:
             self.notified, self.hangs = named, self.hangs + 1
-            answer = answer_of(masked_document(inspection), by="watch")
+            answer = answer_of(inspection, by="watch")
             headline = answer.screen.headline
             if self.job:
                 headline = f"{self.job}: {headline}"

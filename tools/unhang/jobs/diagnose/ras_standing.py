@@ -24,7 +24,6 @@ from unhang.core.verdict.waiting import LIKELY, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
 
-GAVE_UP = ("NOCOMM", "ABORT")
 MOST_SHOWN = 4
 
 
@@ -65,12 +64,6 @@ class RasStanding:
     def silent(self) -> list[int]:
         """Ranks that did not answer RAS."""
         return [] if self.moved else sorted(self.standing.missing)
-
-    @property
-    def left(self) -> list[int]:
-        """Ranks that have aborted or destroyed a communicator which the others still use."""
-        errors = self.standing.errors
-        return [] if self.moved else sorted(one for one in errors if errors[one] in GAVE_UP)
 
     @property
     def places(self) -> dict[int, tuple[str, int]]:
@@ -157,7 +150,7 @@ def named_roots(ras: RasStanding) -> list[int]:
     unlike = [min(wait.calls.values(), key=len) for wait in waited.different]
     ranks = waited.roots or waited.ring or tuple(chain(*unlike))
     named = [rank for rank in ranks if rank >= 0 or rank in ras.places]
-    return named or ras.left or ras.silent
+    return named or ras.standing.left or ras.silent
 
 
 def kind_and_words(ras: RasStanding, named: Sequence[int]) -> tuple[str, str]:
@@ -178,7 +171,7 @@ def kind_and_words(ras: RasStanding, named: Sequence[int]) -> tuple[str, str]:
             "ring",
             "wait for each other, each in an operation that the other has not called",
         )
-    elif ras.left:
+    elif ras.standing.left:
         kind, does = "gone", "has aborted or destroyed a communicator that the others still use"
     elif any(ras.standing.missing.values()):
         kind, does = "dead", "is dead"

@@ -3,6 +3,7 @@ agree and none says otherwise. Values in, values out."""
 
 from __future__ import annotations
 
+from unhang.jobs.inspect.inspection import Sources
 from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import RankLook
@@ -10,8 +11,8 @@ from unhang.jobs.inspect.rank_looks import RankLook
 RAS, STACKS, PROC, DRIVER = "RAS", "stacks", "/proc", "the driver"
 
 
-def sources_of(job: JobLook) -> dict[str, list[str]]:
-    """{stands, works}: the sources that show the one or the other; one that was not read, or does
+def sources_of(job: JobLook) -> Sources:
+    """The sources that show the one or the other; one that was not read, or does
     not tell, is in neither."""
     alive = [look for look in job.looks if not look.is_ended]
     is_broken = any(look.is_ended or look.is_stopped or look.in_kernel for look in job.looks)
@@ -22,10 +23,8 @@ def sources_of(job: JobLook) -> dict[str, list[str]]:
         PROC: False if is_broken else any(map(_works, alive)) or (False if rests else None),
         DRIVER: gpus_move(job) if any(node.in_use for node in job.nodes) else None,
     }
-    return {
-        "stands": [name for name, works in shown.items() if works is False],
-        "works": [name for name, works in shown.items() if works],
-    }
+    stands = [name for name, works in shown.items() if works is False]
+    return Sources(stands, [name for name, works in shown.items() if works])
 
 
 def _works(look: RankLook) -> bool:

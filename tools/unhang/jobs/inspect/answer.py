@@ -1,17 +1,19 @@
-"""The answer of a look at a running job: its first screen and its short form. Document in, value
+"""The answer of a look at a running job: its first screen and its short form. Values in, values
 out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from unhang.core.text import counted, listed, visible
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.screen import FAULTS, VerdictScreen, filled, host_name
+from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.inspect.ends import FROZEN, STOPPED
+from unhang.jobs.inspect.inspection import Inspection, Rank
 from unhang.jobs.inspect.job_look import EVEN, HUNG, RUNNING, SLOW, UNKNOWN
 from unhang.jobs.inspect.rank_looks import GONE, HALTED
 from unhang.jobs.inspect.slow import BEHIND, STARVED, THROTTLED, WORKS
@@ -87,52 +89,52 @@ _AGAIN_SLOW = ("unhang inspect --slow", "a rank that is slow is named again; ano
 _WATCH = ("unhang watch --pid {pid}", "tells when it makes no progress, and looks then")
 
 
-def answer_of(inspection: Mapping[str, Any], by: str = "inspect") -> JobAnswer:
+def answer_of(inspection: Inspection, by: str = "inspect") -> JobAnswer:
     """The answer of a look. by: who looked, inspect or watch."""
-    suspects, certainty = inspection["suspects"], certainty_of(inspection) or "possible"
+    suspects, certainty = inspection.suspects, certainty_of(inspection) or "possible"
     return JobAnswer(
         by,
-        inspection["state"],
+        inspection.state,
         _screen(inspection),
-        inspection.get("waited_for"),
-        [failure_row(one["why"], one["rank"], one["host"]) for one in suspects],
+        None,
+        [failure_row(one.why, one.rank, one.host) for one in suspects],
         list(_waiting(inspection)),
         [
             {
-                "cause": one["cause"],
-                "title": one["why"],
-                "certainty": "possible" if one["blind"] else certainty,
+                "cause": one.cause,
+                "title": one.why,
+                "certainty": "possible" if one.blind else certainty,
                 "owner": None,
-                "where": [part for part in (one["host"], one["gpu"]) if part],
+                "where": [part for part in (one.host, one.gpu) if part],
                 "lines": [],
-                "remedy": one["next"],
+                "remedy": one.next,
             }
             for one in suspects
         ],
         list(_facts(inspection)),
         [
-            {"what": row["host"], "kind": "look at a node", "lines": None}
-            for row in inspection["hosts"]
-            if not row["problem"]
+            {"what": row.host, "kind": "look at a node", "lines": None}
+            for row in inspection.hosts
+            if not row.problem
         ],
         [
             *(
-                {"what": f"{row['what']} on {', '.join(row['hosts'])}",
-                 "why": f"{row['status']}: {row['why']}"}
-                for row in inspection["unread"]
+                {"what": f"{row.what} on {', '.join(row.hosts)}",
+                 "why": f"{row.status}: {row.why}"}
+                for row in inspection.unread
             ),
             *(
-                {"what": row["host"], "why": row["problem"]}
-                for row in inspection["hosts"]
-                if row["problem"]
+                {"what": row.host, "why": row.problem}
+                for row in inspection.hosts
+                if row.problem
             ),
         ],
     )  # fmt: skip
 
 
-def _screen(inspection: Mapping[str, Any]) -> VerdictScreen:
+def _screen(inspection: Inspection) -> VerdictScreen:
     """The verdict, who and where, and the command to paste."""
-    suspects = inspection["suspects"]
+    suspects = inspection.suspects
     host, command, tells = _next(inspection)
     return VerdictScreen(
         verdict_of(inspection),
@@ -142,79 +144,76 @@ def _screen(inspection: Mapping[str, Any]) -> VerdictScreen:
             *(problem for problem in _not_read(inspection) if problem),
         ),
         advice=tuple(
-            f"what to do: {one['next']}"
+            f"what to do: {one.next}"
             for one in suspects[:1]
-            if not one["next"].startswith(command)
+            if not one.next.startswith(command)
         ),
         next_host=host, next_command=command, next_tells=tells,
         more="-v: where each rank stands, why, and what could not be read",
     )  # fmt: skip
 
 
-def recorded_lines(inspection: Mapping[str, Any]) -> list[str]:
+def recorded_lines(inspection: Inspection) -> list[str]:
     """What the dumps of the flight recorder add to the verdict, in one line."""
-    row = inspection.get("recorded")
-    if not row or row["beside"] == "alone":  # its ranks are the suspects
+    row = inspection.recorded
+    if not row or row.beside == "alone":  # its ranks are the suspects
         return []
-    word = "agrees" if row["beside"] == "agrees" else "differs"
-    return [f"torch's flight recorder {word}: {visible(row['says'], 600)}"]
+    word = "agrees" if row.beside == "agrees" else "differs"
+    return [f"torch's flight recorder {word}: {visible(row.says, 600)}"]
 
 
-def verdict_of(inspection: Mapping[str, Any]) -> str:
+def verdict_of(inspection: Inspection) -> str:
     """hung: rank 1 on n2: it sleeps in ..."""
-    state = inspection["state"]
+    state = inspection.state
     word = state if state in (HUNG, UNKNOWN, RUNNING, SLOW, EVEN) else f"not hung so far, {state}"
-    return f"{word}: {visible(inspection['headline'], 1500)}"
+    return f"{word}: {visible(inspection.headline, 1500)}"
 
 
-def certainty_of(inspection: Mapping[str, Any]) -> str:
+def certainty_of(inspection: Inspection) -> str:
     """sure: what was observed (ended, stopped, behind by RAS's own count); likely: what follows
     from stacks; possible: a hint; "" where nobody is accused."""
-    if not inspection["suspects"]:
-        return "likely" if inspection["state"] == HUNG else ""
-    first = inspection["suspects"][0]
-    if inspection["state"] == SLOW:
-        return "sure" if first["phase"] in (BEHIND, STARVED, THROTTLED) else "likely"
-    if inspection["state"] != HUNG or first["blind"]:
+    if not inspection.suspects:
+        return "likely" if inspection.state == HUNG else ""
+    first = inspection.suspects[0]
+    if inspection.state == SLOW:
+        return "sure" if first.phase in (BEHIND, STARVED, THROTTLED) else "likely"
+    if inspection.state != HUNG or first.blind:
         return "possible"
-    states = {row["state"] for row in _rows_of(inspection, first)}
-    lags = (inspection["ras"] or {}).get("lags", [])
-    counted_behind = any(first["rank"] in lag["behind"] for lag in lags)
+    states = {row.state for row in _rows_of(inspection, first)}
+    lags = inspection.ras.lags if inspection.ras else ()
+    counted_behind = any(first.rank in lag.behind for lag in lags)
     observed = (
-        first["phase"] in ("ended", FROZEN, STOPPED) or states.intersection(GONE) or counted_behind
+        first.phase in ("ended", FROZEN, STOPPED) or states.intersection(GONE) or counted_behind
     )
     return "sure" if observed else "likely"
 
 
-def _also(suspects: Sequence[Mapping[str, Any]]) -> list[str]:
+def _also(suspects: Sequence[Suspect]) -> list[str]:
     """The other suspects, as far as there is room."""
     lines = []
     for one in suspects[1:SUSPECTS_ON_SCREEN]:
-        who = f"rank {one['rank']}" if one["rank"] is not None else "a process"
-        on = f" on {one['host']}" if one["host"] else ""
-        lines.append(f"also {who}{on}: {one['why']}")
+        who = f"rank {one.rank}" if one.rank is not None else "a process"
+        on = f" on {one.host}" if one.host else ""
+        lines.append(f"also {who}{on}: {one.why}")
     more = len(suspects) - SUSPECTS_ON_SCREEN
     return [*lines, *([f"and {counted(more, 'more rank')} named"] if more > 0 else [])]
 
 
-def how_many(inspection: Mapping[str, Any]) -> str:
+def how_many(inspection: Inspection) -> str:
     """2 ranks; 1 of 2 ranks; 1 process without a rank."""
     ranks, world = (
-        sum(row["rank"] is not None for row in inspection["ranks"]),
-        inspection["world_size"] or 0,
+        sum(row.rank is not None for row in inspection.ranks),
+        inspection.world_size or 0,
     )
-    if inspection["ranks"] and not ranks:
-        return f"{counted(len(inspection['ranks']), 'process', 'processes')} without a rank"
+    if inspection.ranks and not ranks:
+        return f"{counted(len(inspection.ranks), 'process', 'processes')} without a rank"
     return f"{ranks} of {counted(world, 'rank')}" if ranks < world else counted(ranks, "rank")
 
 
-def _stands(inspection: Mapping[str, Any]) -> list[str]:
+def _stands(inspection: Inspection) -> list[str]:
     """How many ranks were seen where, then the places in which most of them stand."""
-    hosts = [visible(row["host"], 80) for row in inspection["hosts"]]
-    places: dict[tuple[str, str], list[int]] = {}
-    for row in inspection["ranks"]:
-        if row["rank"] is not None and row["where"]:
-            places.setdefault((row["activity"] or "", row["where"]), []).append(row["rank"])
+    hosts = [visible(row.host, 80) for row in inspection.hosts]
+    places = _places(inspection.ranks)
     largest = sorted(places.items(), key=lambda item: -len(item[1]))[:PLACES_ON_SCREEN]
     return [
         f"seen: {how_many(inspection)} on {listed(hosts, 4)}",
@@ -225,68 +224,68 @@ def _stands(inspection: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _not_read(inspection: Mapping[str, Any]) -> list[str]:
-    rows = [f"{row['what']} ({visible(row['status'], 40)})" for row in inspection["unread"]]
-    silent = [row["host"] for row in inspection["hosts"] if row["problem"]]
+def _not_read(inspection: Inspection) -> list[str]:
+    rows = [f"{row.what} ({visible(row.status, 40)})" for row in inspection.unread]
+    silent = [row.host for row in inspection.hosts if row.problem]
     return [
         f"not read: {listed(list(dict.fromkeys(rows)), 5)}" if rows else "",
         f"no answer from {listed([visible(one, 80) for one in silent], 4)}" if silent else "",
     ]
 
 
-def _rows_of(inspection: Mapping[str, Any], who: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _rows_of(inspection: Inspection, who: Suspect) -> list[Rank]:
     return [
         row
-        for row in inspection["ranks"]
-        if row["rank"] == who["rank"] and (not who["host"] or row["host"] == who["host"])
+        for row in inspection.ranks
+        if row.rank == who.rank and (not who.host or row.host == who.host)
     ]
 
 
-def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
+def _next(inspection: Inspection) -> tuple[str, str, str]:
     """(host, command, what its answer means)."""
-    first = inspection["suspects"][0] if inspection["suspects"] else None
-    if inspection["state"] == SLOW and first:
-        template, meaning = _OF_A_SLOW_RANK[first["phase"]]
-        of_it = {"pid": [str(row["pid"]) for row in _rows_of(inspection, first)]}
-        return host_name(first["host"]), filled(template, of_it) or _AGAIN_SLOW[0], meaning
-    if inspection["state"] == UNKNOWN and inspection.get("pace", {}).get("moved"):
+    first = inspection.suspects[0] if inspection.suspects else None
+    if inspection.state == SLOW and first:
+        template, meaning = _OF_A_SLOW_RANK[first.phase]
+        of_it = {"pid": [str(row.pid) for row in _rows_of(inspection, first)]}
+        return host_name(first.host), filled(template, of_it) or _AGAIN_SLOW[0], meaning
+    if inspection.state == UNKNOWN and inspection.pace and inspection.pace.moved:
         return "", *_AGAIN_SLOW
-    if inspection["state"] not in (HUNG, UNKNOWN):
-        pids = [str(row["pid"]) for row in inspection["ranks"]]
+    if inspection.state not in (HUNG, UNKNOWN):
+        pids = [str(row.pid) for row in inspection.ranks]
         return ("", filled(_WATCH[0], {"pid": pids}) or "unhang watch", _WATCH[1])
     if host_and_command := _as_root(inspection):
         return *host_and_command, _AS_ROOT[1]
-    if first is None or (first["rank"] is None and first["phase"] == "collective"):
-        paths = _PATHS if len(inspection["hosts"]) > 1 else _LINKS
-        return ("", *(paths if inspection["state"] == HUNG else _AGAIN))
-    host = host_name(first["host"])
+    if first is None or (first.rank is None and first.phase == "collective"):
+        paths = _PATHS if len(inspection.hosts) > 1 else _LINKS
+        if inspection.state == HUNG and any(row.gpu for row in inspection.ranks):
+            return "", *paths
+        return "", *_AGAIN
+    host = host_name(first.host)
     rows = _rows_of(inspection, first)
-    if dialled := _CONNECT.search(first["next"]):
+    if dialled := _CONNECT.search(first.next):
         values = {"address": [dialled[1].strip("[]")], "host": [dialled[1]], "port": [dialled[2]]}
         if command := filled(_CONNECTS[0], values):
             return host, command, _CONNECTS[1]
-    if first["phase"] in ("ended", FROZEN):
-        return host, *_OF_A_RANK[first["phase"]]
-    if not rows and host and first["rank"] is not None:
+    if first.phase in ("ended", FROZEN):
+        return host, *_OF_A_RANK[first.phase]
+    if not rows and host and first.rank is not None:
         return "", filled(_ELSEWHERE[0], {"host": [host]}) or "unhang inspect", _ELSEWHERE[1]
-    state = rows[0]["state"] if rows else ""
-    kind = _kind(first["phase"], state, bool(rows and rows[0]["where"]), first["next"])
-    workers = [str(row["worker"]["pid"]) for row in rows if row.get("worker")]
+    state = rows[0].state if rows else ""
+    kind = _kind(first.phase, state, bool(rows and rows[0].where), first.next)
+    workers = [str(row.worker.pid) for row in rows if row.worker]
     is_of_worker = bool(workers) and state not in ("D", *HALTED) and kind != "ended"
     command, tells = _OF_A_RANK["worker" if is_of_worker and kind == "alive" else kind]
-    pid = {"pid": workers if is_of_worker else [str(row["pid"]) for row in rows]}
+    pid = {"pid": workers if is_of_worker else [str(row.pid) for row in rows]}
     return host, filled(command, pid) or "unhang inspect", tells
 
 
-def _as_root(inspection: Mapping[str, Any]) -> tuple[str, str] | None:
+def _as_root(inspection: Inspection) -> tuple[str, str] | None:
     """(host, command) that reads what was denied; None where it would not change the verdict."""
-    denied = [row for row in inspection["unread"] if row["status"] == "denied" and row["helps"]]
-    hosts = [
-        host for row in denied if row["what"] in ("stacks", "ranks", "ras") for host in row["hosts"]
-    ]
-    if inspection["state"] != UNKNOWN or not hosts:
+    denied = [row for row in inspection.unread if row.status == "denied" and row.helps]
+    hosts = [host for row in denied if row.what in ("stacks", "ranks", "ras") for host in row.hosts]
+    if inspection.state != UNKNOWN or not hosts:
         return None
-    pids = [str(row["pid"]) for row in inspection["ranks"] if row["host"] == hosts[0]]
+    pids = [str(row.pid) for row in inspection.ranks if row.host == hosts[0]]
     command = filled(_AS_ROOT[0], {"pid": pids})
     return (host_name(hosts[0]), command) if command else None
 
@@ -300,27 +299,33 @@ def _kind(phase: str, state: str, has_stack: bool, then: str) -> str:
     return "kernel" if state == "D" or "/stack as root" in then else "alive"
 
 
-def _waiting(inspection: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _waiting(inspection: Inspection) -> Iterator[dict[str, Any]]:
     """Ranks that stand where nobody is accused, those of one place as one."""
-    accused = {(one["host"], one["rank"]) for one in inspection["suspects"]}
-    places: dict[tuple[str, str], list[int]] = {}
-    for row in inspection["ranks"]:
-        if row["rank"] is not None and row["where"] and (row["host"], row["rank"]) not in accused:
-            places.setdefault((row["activity"] or "", row["where"]), []).append(row["rank"])
-    for (activity, where), ranks in places.items() if accused else ():
+    accused = {(one.host, one.rank) for one in inspection.suspects}
+    others = [row for row in inspection.ranks if (row.host, row.rank) not in accused]
+    for (activity, where), ranks in _places(others).items() if accused else ():
         text = f"ranks {fold_ranks(ranks)}: {activity} in {where}"
         yield failure_row(text, None, None)
 
 
-def _facts(inspection: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    ranks = [row["rank"] for row in inspection["ranks"] if row["rank"] is not None]
-    ras = inspection["ras"]
+def _places(rows: Sequence[Rank]) -> dict[tuple[str, str], list[int]]:
+    """{(activity, where): ranks}."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        if row.rank is not None and row.where:
+            found.setdefault((row.activity or "", row.where), []).append(row.rank)
+    return found
+
+
+def _facts(inspection: Inspection) -> Iterator[dict[str, Any]]:
+    ranks = [row.rank for row in inspection.ranks if row.rank is not None]
+    ras = inspection.ras
     for name, value in (
-        ("world size", inspection["world_size"]),
+        ("world size", inspection.world_size),
         ("ranks seen", fold_ranks(ranks)),
-        ("NCCL", ras["version"] if ras else None),
-        ("shown to stand by", ", ".join(inspection["sources"]["stands"])),
-        ("shown to work by", ", ".join(inspection["sources"]["works"])),
+        ("NCCL", ras.version if ras else None),
+        ("shown to stand by", ", ".join(inspection.sources.stands)),
+        ("shown to work by", ", ".join(inspection.sources.works)),
     ):
         if value:
             yield fact_row(name, value)

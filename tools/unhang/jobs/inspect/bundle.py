@@ -25,6 +25,7 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
+from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang_node.base.version import VERSION
@@ -38,15 +39,14 @@ BROKEN = (OSError, EOFError, zlib.error)
 
 
 def write_bundle(
-    path: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
+    path: Path, documents: Sequence[Mapping[str, Any]], inspection: Inspection
 ) -> None:
     """Writes the archive, which only its owner can read; refuses a path that is taken. Raises
     UserError."""
-    shown = masked_document(inspection)
     texts = {
-        INSPECTION: json.dumps(shown, indent=1),
-        "short.json": render_evidence(answer_of(shown)),
-        "report.txt": without_secrets(render_inspection(shown, verbose=True)),
+        INSPECTION: json.dumps(inspection.as_document(), indent=1),
+        "short.json": render_evidence(answer_of(inspection)),
+        "report.txt": without_secrets(render_inspection(inspection, verbose=True)),
     }
     for number, document in enumerate(documents):
         name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.jobs.inspect.rank_looks import gpus_and_pids, host_of
-from unhang_node.base.parse.values import as_maps
+from unhang.jobs.inspect.rank_looks import RankLook, gpus_and_pids, host_of
 
 
 def shared_words(ranks: Sequence[int], gpu: object, idle: int, where: str = "") -> str:
@@ -20,14 +19,11 @@ def shared_words(ranks: Sequence[int], gpu: object, idle: int, where: str = "") 
     return f"ranks {fold_ranks(list(ranks))} share GPU {gpu}{where}{rest if idle else ''}"
 
 
-def crowded(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def crowded(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) -> Iterator[str]:
     """A line for each GPU that several ranks share in both looks while another idles there."""
     for document in documents:
-        rank_of = {
-            row["pid"]: row["rank"]
-            for row in as_maps(document.get("ranks"))
-            if isinstance(row.get("pid"), int) and isinstance(row.get("rank"), int)
-        }
+        own = [look for look in looks if look.host == host_of(document)]
+        rank_of = {look.pid: look.rank for look in own if look.rank is not None}
         first, second = (
             {gpu.name: gpu.pids for gpu in gpus_and_pids(document, number)[0]} for number in (1, 2)
         )

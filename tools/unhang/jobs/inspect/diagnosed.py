@@ -18,11 +18,12 @@ from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import STRONG, Evidence
 from unhang.jobs.inspect.answer import certainty_of, verdict_of
 from unhang.jobs.inspect.bundle import read_documents
-from unhang.jobs.inspect.ends import clues
+from unhang.jobs.inspect.faulty_gpus import kernel_lines
 from unhang.jobs.inspect.flights import flights_of
+from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.inspect.rank_looks import host_of, section
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
-from unhang_node.base.parse.values import as_maps
+from unhang_node.base.parse.values import as_list, as_maps
 
 LOOKED_AT = "unhang inspect"
 DESYNC = "rank_desync_app"
@@ -36,10 +37,11 @@ _OUTCOMES = {
 def look_in(names: Sequence[str]) -> Look:
     """The look in bundles of one job. Reads files. Raises UserError, OSError."""
     documents = read_documents([Path(name) for name in names])
-    verdict = inspection_of(documents)
-    evidence = verdict_evidence(names[0], verdict)
+    inspection = inspection_of(documents)
+    evidence = verdict_evidence(names[0], inspection)
+    verdict = inspection.as_document()
     # dumps of a job that runs are of unlike moments
-    dumps = flights_of(documents) if verdict["state"] in (HUNG, UNKNOWN) else []
+    dumps = flights_of(documents) if inspection.state in (HUNG, UNKNOWN) else []
     return Look(names[0], verdict, tuple(logs_of(documents)), tuple(dumps), tuple(evidence))
 
 
@@ -50,13 +52,12 @@ def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes
     for document in documents:
         host = host_of(document)
         for log in as_maps(section(document, "log_tail").get("logs")):
-            lines = log.get("lines")
-            text = _joined(lines if isinstance(lines, list) else [])
+            text = _joined(as_list(log.get("lines")))
             path = str(log.get("path"))[:400]
             if text and (path, text) not in seen:
                 seen.add((path, text))
                 yield f"{path} ({host}, its end)", text
-        kernel = _joined(clues(document))
+        kernel = _joined(kernel_lines(document))
         if kernel:
             yield f"kernel log of {host}", kernel
 
@@ -67,45 +68,33 @@ def _joined(lines: Sequence[Any]) -> bytes:
     )
 
 
-def verdict_evidence(file: str, inspection: Mapping[str, Any]) -> list[Evidence]:
+def verdict_evidence(file: str, inspection: Inspection) -> list[Evidence]:
     """The suspects of an inspection as evidence for their causes. Hints are left out, and so is a
     job that does not hang."""
-    suspects = (
-        [one for one in inspection["suspects"] if one["cause"] and not one["blind"]]
-        if inspection["state"] == HUNG
-        else []
-    )
     seen: dict[str, Evidence] = {}
-    for one in suspects:
-        who = f"rank {one['rank']}" if one["rank"] is not None else "a rank"
+    for one in inspection.suspects if inspection.state == HUNG else ():
+        if not one.cause or one.blind or one.cause in seen:
+            continue
+        who = f"rank {one.rank}" if one.rank is not None else "a rank"
         text = cut_without_secrets(
-            f"{who} on {one['host'] or 'a node that was not looked at'}: {one['why']}", 400
+            f"{who} on {one.host or 'a node that was not looked at'}: {one.why}", 400
         )
-        signature = Signature(
-            one["cause"], "fact", (b"inspect",), "inspect", text, LOOKED_AT, "any"
-        )
-        event = Event(signature, file, 1, text, {}, Prefix(host=one["host"], rank=one["rank"]))
-        seen.setdefault(
-            one["cause"],
-            Evidence(
-                one["cause"],
-                STRONG,
-                "unhang inspect saw it while the job hung",
-                (event,),
-                f"inspect:{one['cause']}",
-            ),
-        )
+        signature = Signature(one.cause, "fact", (b"inspect",), "inspect", text, LOOKED_AT, "any")
+        event = Event(signature, file, 1, text, {}, Prefix(host=one.host, rank=one.rank))
+        why = "unhang inspect saw it while the job hung"
+        origin = f"inspect:{one.cause}"
+        seen[one.cause] = Evidence(one.cause, STRONG, why, (event,), origin)
     return list(seen.values())
 
 
 def _not_against(
-    causes: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
+    causes: Sequence[Mapping[str, Any]], inspection: Inspection
 ) -> list[Mapping[str, Any]]:
     """The causes that the look does not rule out: of a job that ran, none of a wait; of one whose
     rank was seen to stand elsewhere, no unlike collectives, and none that only dumps suggest."""
-    seen = {one["cause"] for one in inspection["suspects"]}
-    stands = any(one["rank"] is not None and not one["blind"] for one in inspection["suspects"])
-    if inspection["state"] in (HUNG, UNKNOWN):
+    seen = {one.cause for one in inspection.suspects}
+    stands = any(one.rank is not None and not one.blind for one in inspection.suspects)
+    if inspection.state in (HUNG, UNKNOWN):
         ruled_out = {DESYNC} - seen if stands else set()
     else:
         ruled_out = set(OF_WAITS)
@@ -117,20 +106,18 @@ def _not_against(
     ]
 
 
-def with_verdict(
-    diagnosis: Mapping[str, Any], file: str, inspection: Mapping[str, Any]
-) -> dict[str, Any]:
+def with_verdict(diagnosis: Mapping[str, Any], file: str, inspection: Inspection) -> dict[str, Any]:
     """The diagnosis of the bundle's logs with the verdict of the look: as the outcome where no line
     of a log names a cause or a failure."""
     state = (
-        inspection["state"]
-        if inspection["state"] in (HUNG, UNKNOWN)
-        else f"not hung when it was looked at, {inspection['state']}"
+        inspection.state
+        if inspection.state in (HUNG, UNKNOWN)
+        else f"not hung when it was looked at, {inspection.state}"
     )
     line = {
         "file": file,
         "line": 1,
-        "text": cut_without_secrets(f"{state}: {inspection['headline']}", 500),
+        "text": cut_without_secrets(f"{state}: {inspection.headline}", 500),
     }
     bundle = {
         "file": file,
@@ -143,14 +130,12 @@ def with_verdict(
     if outcome["word"] == "cause" and not any(one["severity"] != "info" for one in causes):
         outcome = {**outcome, "word": "no_end"}
     if outcome["word"] not in ("cause", "failure") or (
-        inspection["state"] == HUNG and outcome["word"] != "cause"
+        inspection.state == HUNG and outcome["word"] != "cause"
     ):
-        word, why = _OUTCOMES.get(
-            inspection["state"], ("no_end", "the job ran when it was looked at")
-        )
+        word, why = _OUTCOMES.get(inspection.state, ("no_end", "the job ran when it was looked at"))
         outcome = {"word": word, "why": why, "line": line}
     hosts = list(
-        dict.fromkeys([*diagnosis["facts"]["hosts"], *(row["host"] for row in inspection["hosts"])])
+        dict.fromkeys([*diagnosis["facts"]["hosts"], *(row.host for row in inspection.hosts)])
     )
     facts = {**diagnosis["facts"], "hosts": hosts}
     return {
@@ -159,16 +144,14 @@ def with_verdict(
         "causes": causes,
         "inputs": [bundle, *diagnosis["inputs"]],
         "outcome": outcome,
-        "trouble": diagnosis["trouble"] or inspection["state"] == HUNG,
+        "trouble": diagnosis["trouble"] or inspection.state == HUNG,
         "verdicts": list(_verdicts(diagnosis, inspection)),
     }
 
 
-def _verdicts(
-    diagnosis: Mapping[str, Any], inspection: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
+def _verdicts(diagnosis: Mapping[str, Any], inspection: Inspection) -> Iterator[dict[str, Any]]:
     """Whom each source names: the look first, then dumps or logs of a job that stood."""
-    ranks = {one["rank"] for one in inspection["suspects"] if one["rank"] is not None}
+    ranks = {one.rank for one in inspection.suspects if one.rank is not None}
     yield {
         "source": LOOKED_AT,
         "headline": verdict_of(inspection),
@@ -177,7 +160,7 @@ def _verdicts(
         "agrees": True,
     }
     row = diagnosis["waited_for"]
-    if row and row["named"] and inspection["state"] in (HUNG, UNKNOWN):
+    if row and row["named"] and inspection.state in (HUNG, UNKNOWN):
         yield {
             "source": "flight recorder" if diagnosis["facts"]["flight_recorder"] else "log",
             "headline": waited_headline(row),

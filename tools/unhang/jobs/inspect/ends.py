@@ -4,16 +4,14 @@ operation, never come. Values in, values out."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.activities import LOADING, STARTING
 from unhang.jobs.inspect.job_look import JobLook
-from unhang.jobs.inspect.rank_looks import RankLook, section
-from unhang_node.base.parse.values import as_map, as_maps, number_of
+from unhang.jobs.inspect.rank_looks import Process, RankLook
 
 # phases of suspects: what somebody did to them, and lets go on
 FROZEN, STOPPED = "frozen", "stopped"
@@ -74,8 +72,6 @@ NEXT = {
 }
 
 UNMET = "if they still do in a minute, at two addresses or ports, or for one that answers nobody"
-# USER_HZ, the unit of a process's start in /proc, is 100 on every machine with GPUs
-TICKS_PER_S = 100
 
 
 def ended_ranks(job: JobLook) -> list[Suspect]:
@@ -130,15 +126,7 @@ def _fewer_than_local(job: JobLook) -> Iterator[Suspect]:
             for look in job.looks
             if look.host == host and look.rank is not None and look.is_launched
         ]
-        meant = max(
-            (
-                int(size)
-                for look in own
-                if (size := str(look.settings.get("LOCAL_WORLD_SIZE", ""))).isdigit()
-                and len(size) < 5
-            ),
-            default=0,
-        )
+        meant = max((look.local_world_size for look in own), default=0)
         if own and len(own) < meant and any(look.activity != STARTING for look in own):
             first = min(look.rank or 0 for look in own) // meant * meant
             gone = sorted({*range(first, first + meant)} - {look.rank for look in own})
@@ -166,8 +154,8 @@ def stopped_or_stuck(job: JobLook) -> Iterator[Suspect]:
             phase, why = FROZEN, f"its control group {look.frozen} is frozen"
             then = NEXT[FROZEN]
         elif child := _halted(look):
-            pid, then = child["pid"], NEXT[STOPPED]
-            why = f"its child {pid} ({child['command']}) is stopped (state T), and it waits for it"
+            pid, then = child.pid, NEXT[STOPPED]
+            why = f"its child {pid} ({child.command}) is stopped (state T), and it waits for it"
         elif look.is_stopped:
             why = f"its process is stopped (state {look.state})"
             seq = max(job.standing.total.values(), default=0)
@@ -186,12 +174,12 @@ def stopped_or_stuck(job: JobLook) -> Iterator[Suspect]:
         )  # fmt: skip
 
 
-def _halted(look: RankLook) -> Mapping[str, Any] | None:
+def _halted(look: RankLook) -> Process | None:
     """The stopped child for which a rank waits: a loader's worker, or the one that it waits for."""
     loads = look.activity == LOADING and not look.moved
-    awaited = as_map(look.wait.get("child")).get("pid")
-    stopped = (one for one in look.children if one["is_stopped"])
-    return next((one for one in stopped if loads or one["pid"] == awaited), None)
+    awaited = look.wait.child and look.wait.child.pid
+    stopped = (one for one in look.children if one.is_stopped)
+    return next((one for one in stopped if loads or one.pid == awaited), None)
 
 
 def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> Iterator[Suspect]:
@@ -254,10 +242,10 @@ def never_came(job: JobLook) -> list[Suspect]:
     absent = sorted({*range(world)} - {look.rank for look in job.looks}) if world <= 1 << 20 else []
     dialled = sorted(
         {
-            one["remote"]
+            one.remote
             for look in starting
             for one in look.sockets
-            if one.get("state") == "SYN_SENT" and one.get("remote")
+            if one.state == "SYN_SENT" and one.remote
         }
     )
     where = starting[0].where or "the setup of a communicator"
@@ -289,23 +277,3 @@ def never_came(job: JobLook) -> list[Suspect]:
         why = f"all {world} ranks wait in {where}; {UNMET}"
         return [Suspect(host, None, None, STARTING, why, NEXT["meet"])]
     return []
-
-
-def clues(document: Mapping[str, Any]) -> list[str]:
-    """The kernel's lines about faults since the job's ranks began."""
-    return [str(event["line"]) for event in events_of_the_job(document) if event.get("line")]
-
-
-def events_of_the_job(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The kernel's faults since the job's ranks began. One without a time is left out: it may be a
-    month old."""
-    began_s = (
-        min((number_of(row.get("started")) for row in as_maps(document.get("ranks"))), default=0.0)
-        / TICKS_PER_S
-    )
-    events = as_maps(section(document, "kernel_log").get("events"))
-    return [
-        event
-        for event in events
-        if event.get("last_s") is not None and number_of(event["last_s"]) >= began_s
-    ]

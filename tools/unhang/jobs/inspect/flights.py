@@ -15,6 +15,7 @@ from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.jobs.flight import Flight, flight_of
 from unhang.jobs.inspect.ends import NEXT
+from unhang.jobs.inspect.inspection import Recorded
 from unhang.jobs.inspect.job_look import JobLook, Verdict
 from unhang.jobs.inspect.rank_looks import section
 from unhang_node.base.parse.values import as_maps
@@ -35,7 +36,7 @@ def flights_of(documents: Sequence[Mapping[str, Any]]) -> list[Flight]:
     return [found[rank] for rank in sorted(found)]
 
 
-def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, dict[str, Any] | None]:
+def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, Recorded | None]:
     """The verdict on a job that hangs or may hang, with what the dumps add to its ranks; where no
     rank is suspected, those who are missing in them. And the row `recorded`: whether the dumps name
     a rank of the verdict (agrees), others (differs), or it named none (alone)."""
@@ -49,11 +50,8 @@ def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, dict[str, An
         return verdict, None
     sentence = "; ".join([waited_headline(shown), *waited_lines(shown)[:1]])
     ranks = {one.rank for one in verdict.named if one.rank is not None}
-    row = {
-        "ranks": missed,
-        "says": sentence,
-        "beside": "agrees" if ranks & {*missed} else "differs" if ranks else "alone",
-    }
+    beside = "agrees" if ranks & {*missed} else "differs" if ranks else "alone"
+    row = Recorded(missed, sentence, beside)
     if ranks:
         return verdict, row
     why = f"by torch's flight recorder {sentence}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.flight_steps import Recording
+from unhang.jobs.inspect.inspection import FaultyGpu, Host, Unread
 from unhang.jobs.inspect.rank_looks import RankLook
+from unhang.jobs.inspect.rank_paces import JobPace
 
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
 SLOW, EVEN = "slow", "even"  # by the looks of --slow
@@ -50,17 +51,22 @@ class Raised:
 
 @dataclass(frozen=True)
 class JobLook:
-    """One look at a job. documents: the evidence, one of each node; looks: its ranks, in their
-    order; standing: what RAS knows, without a version where it did not answer; recording: what
-    dumps of the flight recorder show, of two ranks or more; raised: tracebacks with which logs
-    end."""
+    """One look at a job. looks: its ranks, in their order; standing: what RAS knows, without a
+    version where it did not answer; recording: what dumps of the flight recorder show, of two ranks
+    or more; raised: tracebacks with which logs end; pace: of --slow; clues: of each host, to the
+    cause of what fails there; crowded: which ranks share a GPU while another idles."""
 
-    documents: Sequence[Mapping[str, Any]]
     looks: Sequence[RankLook]
     standing: Standing
     nodes: tuple[NodeLook, ...]
     recording: Recording | None
     raised: tuple[Raised, ...]
+    pace: JobPace | None
+    hosts: Sequence[Host]
+    gpus: Sequence[FaultyGpu]
+    clues: Mapping[str, Sequence[str]]
+    crowded: Sequence[str]
+    unread: Sequence[Unread]
 
 
 @dataclass(frozen=True)

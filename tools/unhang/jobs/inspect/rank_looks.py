@@ -4,7 +4,7 @@ expected is left out here."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.jobs.activities import (
@@ -40,23 +40,59 @@ class Worker:
 
 
 @dataclass(frozen=True)
+class Process:
+    """Of a child what it did between the looks: the processor time that it took, and whether it is
+    new, or was stopped in both."""
+
+    pid: int
+    command: str
+    state: str
+    place: str = ""
+    took_s: float = 0.0
+    is_new: bool = False
+    is_stopped: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.pid} ({self.command}, state {self.state})"
+
+
+@dataclass(frozen=True)
+class Socket:
+    """Addresses as the kernel has them."""
+
+    state: str
+    local: str
+    remote: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """For what the kernel says that a main thread waits; "" and None where it does not."""
+
+    call: str = ""
+    target: str = ""
+    child: Process | None = None
+    holder: Process | None = None
+    sockets: tuple[Socket, ...] = ()
+
+
+@dataclass(frozen=True)
 class RankLook:
     """One rank as its node saw it.
 
-    states: of the two looks. cpu: cores in use between them; written_s, read_s: bytes a second.
-    moved: its functions in the user's code are at other lines in the second look (None: not
-    known); shifted: they are other functions; waited: its main thread waited without a break.
+    states: of the two looks. cpu: cores in use between them; has_io: it read or wrote. moved: its
+    functions in the user's code are at other lines in the second look (None: not known); shifted:
+    they are other functions; waited: its main thread waited without a break.
     computes: its GPU moves memory, which NCCL's waiting kernel does not; spins: it is busy and
-    moves none. children: rows of the second look, each with the processor time since the first.
+    moves none. blocked: where its threads hang in the kernel.
     signs: what moved between the looks; arrives: what came to a socket of it, in words; innermost:
-    Python's youngest frame, `function (file)`;
-    wait: for what the kernel says that its main thread waits, {} where nothing; locks: of
-    extension builds on its node; serves: another thread of it is a server; awaits_a_queue: its
-    main thread takes from a queue. wakes: its main thread woke up between the looks, or again and
-    again before them; in_own_code: its youngest frame is the user's, no library's; path: the frames
-    of the user's code, oldest first. engine: of a worker of an engine that serves what that does:
-    IDLE, ASKS, MOVES or its place; "" for other ranks; awaits_engine: it waits for the engine.
-    frozen: the control group that froze it in both looks.
+    Python's youngest frame, `function (file)`; locks: of extension builds on its node; serves:
+    another thread of it is a server; awaits_a_queue: its main thread takes from a queue. wakes: its
+    main thread woke up between the looks, or again and again before them; in_own_code: its youngest
+    frame is the user's, no library's; path: the frames of the user's code, oldest first. engine: of
+    a worker of an engine that serves what that does: IDLE, ASKS, MOVES or its place; "" for other
+    ranks; awaits_engine: it waits for the engine. frozen: the control group that froze it in both
+    looks.
     """
 
     rank: int | None
@@ -68,26 +104,25 @@ class RankLook:
     world_size: int | None
     states: tuple[str, ...] = ()
     cpu: float | None = None
-    written_s: float | None = None
-    read_s: float | None = None
+    has_io: bool = False
     wchan: str | None = None
     tracer: int | None = None
     doing: Activity | None = None
     moved: bool | None = None
     shifted: bool | None = None
     waited: bool = False
-    children: tuple[dict[str, Any], ...] = ()
+    children: tuple[Process, ...] = ()
     worker: Worker | None = None
-    blocked: tuple[dict[str, Any], ...] = ()
-    sockets: tuple[dict[str, str], ...] = ()
+    blocked: tuple[str, ...] = ()
+    sockets: tuple[Socket, ...] = ()
     log_grew: bool | None = None
     computes: bool = False
     spins: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
+    local_world_size: int = 0
     signs: Mapping[str, str] = field(default_factory=dict)
     arrives: str = ""
     innermost: str = ""
-    wait: Mapping[str, Any] = field(default_factory=dict)
+    wait: Wait = Wait()
     locks: tuple[str, ...] = ()
     serves: bool = False
     awaits_a_queue: bool = False
@@ -128,8 +163,8 @@ class RankLook:
     def in_kernel(self) -> bool:
         """In state D in both looks, or one of its threads or children, and nothing was read or
         written meanwhile."""
-        quiet = not (self.written_s or self.read_s)
-        return quiet and bool(self.states) and all(state == "D" for state in self.states)
+        is_stuck = bool(self.states) and all(state == "D" for state in self.states)
+        return is_stuck and not self.has_io
 
 
 def rank_looks(documents: Sequence[Mapping[str, Any]]) -> list[RankLook]:
@@ -195,9 +230,9 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
         latest = frames_later or frames
         own, own_later = user_frames(frames), user_frames(frames_later)
         is_known = bool(frames and frames_later)
-        wait = sockets.get(pid, {}).get("wait")
         children = tuple(_children(first, second))
-        tree = (pid, *(child["pid"] for child in children))
+        tree = (pid, *(child.pid for child in children))
+        size = str(as_map(row.get("settings")).get("LOCAL_WORLD_SIZE"))
         gpu = next((gpus[one] for one in tree if one in gpus), None)
         engine, wakes = _whole(row.get("engine")) or 0, WAKES_PER_S * seconds_between
         stacks_of_both = (frames, latest)
@@ -219,25 +254,26 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
                 str(one["state"]) for one in (firsts.get(pid), seconds.get(pid)) if one
             ),
             cpu=_rate(first, second, "cpu_s", seconds_between),
-            written_s=_io_rate(first, second, "write_bytes", seconds_between),
-            read_s=_io_rate(first, second, "read_bytes", seconds_between),
+            has_io=any(
+                _io_rate(first, second, name, seconds_between)
+                for name in ("write_bytes", "read_bytes")
+            ),
             wchan=second.get("wchan"), tracer=_whole(second.get("tracer")),
             doing=activity_of(latest),
             moved=own != own_later if is_known else None,
             shifted=function_names(own) != function_names(own_later) if is_known else None,
             waited=_waited(first, second, wakes if awaits else 0), children=children,
             worker=next(iter(workers), None),
-            blocked=tuple(map(dict, as_maps(second.get("threads_blocked")))),
-            sockets=tuple({name: str(value) for name,
-            value in one.items()} for one in as_maps(sockets.get(pid, {}).get("sockets"))),
+            blocked=tuple(map(_place, as_maps(second.get("threads_blocked")))),
+            sockets=_sockets(sockets.get(pid, {})),
             log_grew=_log_grew(proc, place), computes=gpu in busy_gpus, spins=gpu in spinning,
-            settings=as_map(row.get("settings")),
+            local_world_size=int(size) if size.isdigit() and len(size) < 5 else 0,
             signs=(
                 moves(first, second, seconds_between, rest)
                 if pid in firsts and pid in seconds else {}
             ),
             arrives=arrives(second, rest), innermost=innermost_of(latest),
-            wait=as_map(wait), locks=locks,
+            wait=_wait(as_map(sockets.get(pid, {}).get("wait"))), locks=locks,
             serves=_serves(dumps.get(pid)), is_launched=bool(row.get("launcher")),
             wakes=row.get("wakes") is True or bool(rose(first, second, "switches")),
             in_own_code=bool(own) and [*frames_later, *frames][0] in (*own_later, *own),
@@ -312,19 +348,41 @@ def _engine(dumps: Sequence[Mapping[str, Any] | None], is_asleep: bool) -> str:
     return doing.where if doing else ""
 
 
-def _children(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _children(first: Look, second: Look) -> Iterator[Process]:
     before = _by_pid(first.get("children"))
     for pid, row in _by_pid(second.get("children")).items():
         then = before.get(pid, {})
-        yield {
-            "pid": pid,
-            "command": str(row.get("command")),
-            "state": str(row.get("state")),
-            "wchan": row.get("wchan"),
-            "took_s": number_of(row.get("cpu_s")) - number_of(then.get("cpu_s")),
-            "is_new": not then,
-            "is_stopped": row.get("state") in HALTED and then.get("state") in HALTED,
-        }
+        yield replace(
+            _process(row),
+            place=_place(row),
+            took_s=number_of(row.get("cpu_s")) - number_of(then.get("cpu_s")),
+            is_new=not then,
+            is_stopped=row.get("state") in HALTED and then.get("state") in HALTED,
+        )
+
+
+def _process(row: Look) -> Process:
+    return Process(_whole(row.get("pid")) or 0, str(row.get("command")), str(row.get("state")))
+
+
+def _place(row: Look) -> str:
+    return str(row.get("wchan") or "the kernel")
+
+
+def _wait(row: Look) -> Wait:
+    child, holder = (
+        _process(one) if isinstance(one, Mapping) else None
+        for one in (row.get("child"), row.get("holder"))
+    )
+    call, target = (str(row.get(name) or "") for name in ("call", "target"))
+    return Wait(call, target, child, holder, _sockets(row))
+
+
+def _sockets(row: Look) -> tuple[Socket, ...]:
+    return tuple(
+        Socket(*(str(one.get(name) or "") for name in ("state", "local", "remote")))
+        for one in as_maps(row.get("sockets"))
+    )
 
 
 def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.jobs.inspect.communicators import global_ranks
-from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
 from unhang.jobs.inspect.whose_gpus import number_or_none
 from unhang_node.base.parse.values import as_list, as_maps, number_of
@@ -75,25 +74,29 @@ class JobPace:
     hosts: Mapping[int, str]
 
 
-def job_pace(job: JobLook) -> JobPace | None:
+def job_pace(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) -> JobPace | None:
     """None where no node was asked for it."""
-    asked = [document for document in job.documents if "looks" in section(document, "pace")]
+    asked = [document for document in documents if "looks" in section(document, "pace")]
     if not asked:
         return None
-    ranks = {pace.rank: pace for document in asked for pace in _ranks(document, job)}
+    ranks = {pace.rank: pace for document in asked for pace in _ranks(document, looks)}
     best = max(asked, key=lambda document: number_of(section(document, "pace").get("answered")))
     pace = section(best, "pace")
     found = [
         (row, [one for one in as_list(row.get("ranks")) if _is_place(one)])
         for row in as_maps(pace.get("communicators"))
     ]
-    own = [look for look in job.looks if look.host == host_of(best)]
+    own = [look for look in looks if look.host == host_of(best)]
     answer = {
         "communicators": [
             {"size": row.get("size"), "members": [one[:4] for one in ones]} for row, ones in found
         ]
     }
-    names = global_ranks(answer, own, job.looks)
+    names = global_ranks(answer, own, looks)
+
+    def named(ones: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        return ((names[key], one) for one in ones if (key := (str(one[1]), one[2])) in names)
+
     return JobPace(
         looks=int(number_of(pace.get("looks"))),
         answered=int(number_of(pace.get("answered"))),
@@ -106,21 +109,12 @@ def job_pace(job: JobLook) -> JobPace | None:
                 launched=int(number_of(row.get("launched"))),
                 total=int(number_of(row.get("total"))),
                 missing=int(number_of(row.get("missing"))),
-                ranks={
-                    names[str(one[1]), one[2]]: Behind(*one[4:7])
-                    for one in ones
-                    if (str(one[1]), one[2]) in names
-                },
+                ranks={rank: Behind(*one[4:7]) for rank, one in named(ones)},
             )
             for row, ones in found
         ],
         ranks=ranks,
-        hosts={
-            names[str(one[1]), one[2]]: str(one[1])
-            for _, ones in found
-            for one in ones
-            if (str(one[1]), one[2]) in names
-        },
+        hosts={rank: str(one[1]) for _, ones in found for rank, one in named(ones)},
     )
 
 
@@ -133,12 +127,12 @@ def _is_place(one: Any) -> bool:
     )
 
 
-def _ranks(document: Mapping[str, Any], job: JobLook) -> Iterator[RankPace]:
+def _ranks(document: Mapping[str, Any], ranks: Sequence[RankLook]) -> Iterator[RankPace]:
     pace, host = section(document, "pace"), host_of(document)
     used = {
         row["pid"]: row for row in as_maps(pace.get("ranks")) if isinstance(row.get("pid"), int)
     }
-    looks = {look.pid: look for look in job.looks if look.host == host and look.rank is not None}
+    looks = {look.pid: look for look in ranks if look.host == host and look.rank is not None}
     card_of: dict[int, Mapping[str, Any]] = {}
     for board in as_maps(pace.get("gpus")):
         for process in _processes(board):

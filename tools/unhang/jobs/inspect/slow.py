@@ -9,22 +9,15 @@ not enough: a rank is named when a second one agrees.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from unhang.core.text import counted, visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.job_look import (
-    EVEN,
-    HUNG,
-    SLOW,
-    UNKNOWN,
-    JobLook,
-    Verdict,
-)
-from unhang.jobs.inspect.rank_paces import Behind, Group, JobPace, RankPace, job_pace
+from unhang.jobs.inspect.inspection import Pace, Paced
+from unhang.jobs.inspect.job_look import EVEN, HUNG, SLOW, UNKNOWN, JobLook, Verdict
+from unhang.jobs.inspect.rank_paces import Behind, Group, JobPace, RankPace
 from unhang.jobs.inspect.slow_gpus import (
     OFTEN,
     SOMETIMES,
@@ -54,7 +47,7 @@ NEXT = {
 def with_pace(verdict: Verdict, job: JobLook) -> Verdict:
     """The verdict of the two looks, or that of the fifty where those were made and the job moved.
     A rank that ended, was stopped or hangs in the kernel stays the answer."""
-    pace = job_pace(job)
+    pace = job.pace
     if pace is None or any(
         look.is_ended or look.is_stopped or look.in_kernel for look in job.looks
     ):
@@ -156,8 +149,8 @@ def _named_late(pace: JobPace, rank: int, row: Behind) -> Verdict:
             " evaluation or one stall, not a slow rank; look again",
         )
     if one is None:
-        named = _suspect(rank, None, pace, BEHIND, f"it {says}", "look there too", blind=True)
-        return Verdict(UNKNOWN, [named], f"{who} {says}; its node was not looked at")
+        more = "; its node was not looked at"
+        return _named(rank, None, pace, BEHIND, says, "look there too", UNKNOWN, more)
     signs = [
         value <= share * usual
         for name, share in (("busy", LESS_BUSY), ("cores", LESS_CORES))
@@ -173,10 +166,9 @@ def _named_late(pace: JobPace, rank: int, row: Behind) -> Verdict:
             if signs
             else ("neither its GPU nor its processor time was read")
         )
-        named = _suspect(rank, one, pace, phase, f"it {seen}; {reason}", then, blind=True)
-        return Verdict(UNKNOWN, [named], f"{who} {seen}; {reason}, so it may not be slow")
-    named = _suspect(rank, one, pace, phase, f"it {seen}; {why}", then)
-    return Verdict(SLOW, [named], f"{who} {seen}; {why}")
+        more = ", so it may not be slow"
+        return _named(rank, one, pace, phase, f"{seen}; {reason}", then, UNKNOWN, more)
+    return _named(rank, one, pace, phase, f"{seen}; {why}", then)
 
 
 def _host_words(one: RankPace) -> str:
@@ -203,27 +195,29 @@ def _why_late(one: RankPace) -> tuple[str, str]:
 
 
 def _by_driver(pace: JobPace) -> Verdict | None:
-    named, words = [], []
-    for one, usual, reasons in throttled(pace):
-        why = (
-            f"its GPU is slowed down ({', '.join(reasons)}): {one.clock_mhz:.0f} MHz, the others"
-            f" {usual:.0f} MHz"
+    return _together([
+        _named(
+            one.rank, one, pace, THROTTLED,
+            f"has a GPU that is slowed down ({', '.join(reasons)}): {one.clock_mhz:.0f} MHz, the"
+            f" others {usual:.0f} MHz",
+            NEXT[THROTTLED],
         )
-        named.append(_suspect(one.rank, one, pace, THROTTLED, why, NEXT[THROTTLED]))
-        words.append(f"{_who(one.rank, one, pace)}: {why}")
-    return Verdict(SLOW, named, "; ".join(words[:3])) if named else None
+        for one, usual, reasons in throttled(pace)
+    ])  # fmt: skip
 
 
 def _by_power(pace: JobPace) -> Verdict:
     found, not_compared = working(pace)
-    named, words = [], []
-    for one, other in found:
-        says = f"works while the others wait: {one.power_w:.0f} W against {other.power_w:.0f} W"
-        then = NEXT["neighbour" if one.neighbours else WORKS]
-        named.append(_suspect(one.rank, one, pace, WORKS, f"it {says}", then))
-        words.append(f"{_who(one.rank, one, pace)} {says}")
+    named = _together([
+        _named(
+            one.rank, one, pace, WORKS,
+            f"works while the others wait: {one.power_w:.0f} W against {other.power_w:.0f} W",
+            NEXT["neighbour" if one.neighbours else WORKS],
+        )
+        for one, other in found
+    ])  # fmt: skip
     if named:
-        return Verdict(SLOW, named, "; ".join(words[:3]))
+        return named
     numbers = _numbers(pace)
     if not_compared:
         return Verdict(
@@ -281,18 +275,27 @@ def _who(rank: int, one: RankPace | None, pace: JobPace) -> str:
     return f"rank {rank} ({f'{host}, {one.gpu}' if one and one.gpu else host})"
 
 
-def _suspect(
+def _named(
     rank: int,
     one: RankPace | None,
     pace: JobPace,
     phase: str,
-    why: str,
+    says: str,
     then: str,
-    *,
-    blind: bool = False,
-) -> Suspect:
-    host = one.host if one else pace.hosts.get(rank)
-    return Suspect(host, rank, one.gpu if one else None, phase, why, then, blind)
+    state: str = SLOW,
+    more: str = "",
+) -> Verdict:
+    """says: of the rank; more: of the job alone."""
+    host, gpu = (one.host, one.gpu) if one else (pace.hosts.get(rank), None)
+    named = Suspect(host, rank, gpu, phase, f"it {says}", then, state == UNKNOWN)
+    return Verdict(state, [named], f"{_who(rank, one, pace)} {says}{more}")
+
+
+def _together(found: Sequence[Verdict]) -> Verdict | None:
+    if not found:
+        return None
+    headline = "; ".join(one.headline for one in found[:3])
+    return Verdict(SLOW, [one.named[0] for one in found], headline)
 
 
 def _median(ranks: list[RankPace], name: str) -> float | None:
@@ -300,27 +303,19 @@ def _median(ranks: list[RankPace], name: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def pace_row(job: JobLook) -> dict[str, Any] | None:
+def pace_row(job: JobLook) -> Pace | None:
     """The numbers, for `unhang/inspection/1`."""
-    pace = job_pace(job)
+    pace = job.pace
     if pace is None:
         return None
-    return {
-        "seconds": pace.seconds,
-        "looks": pace.looks,
-        "answered": pace.answered,
-        "moved": any(moving(pace)),
-        "ranks": [dict(_rank_row(pace, rank)) for rank in sorted({*pace.ranks, *pace.hosts})],
-    }
+    ranks = [_rank_row(pace, rank) for rank in sorted({*pace.ranks, *pace.hosts})]
+    return Pace(pace.seconds, pace.looks, pace.answered, any(moving(pace)), ranks)
 
 
-def _rank_row(pace: JobPace, rank: int) -> Iterator[tuple[str, Any]]:
-    one = pace.ranks.get(rank)
+def _rank_row(pace: JobPace, rank: int) -> Paced:
+    one = pace.ranks.get(rank) or RankPace(rank, pace.hosts[rank], None, 0)
     behind = [group.ranks[rank].looks for group in moving(pace) if rank in group.ranks]
-    yield "rank", rank
-    yield "host", one.host if one else pace.hosts[rank]
-    yield "gpu", one.gpu if one else None
-    yield "behind", max(behind, default=None)
-    for name in ("power_w", "clock_mhz", "busy", "memory", "cores", "run_queue"):
-        yield name, getattr(one, name) if one else None
-    yield "throttle", sorted(one.throttle) if one else []
+    return Paced(
+        rank, one.host, one.gpu, max(behind, default=None), one.power_w, one.clock_mhz, one.busy,
+        one.memory, one.cores, one.run_queue, sorted(one.throttle),
+    )  # fmt: skip

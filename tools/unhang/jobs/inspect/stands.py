@@ -4,8 +4,9 @@ Values in, values out."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from functools import cache
+
+import msgspec
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import ranks_wait
@@ -21,6 +22,7 @@ from unhang.jobs.activities import (
     activities,
 )
 from unhang.jobs.inspect.ends import NEXT
+from unhang.jobs.inspect.inspection import Rank
 from unhang.jobs.inspect.moves import BYTES, COMPILES
 from unhang.jobs.inspect.rank_looks import IDLE, RankLook, Worker
 from unhang.jobs.inspect.waits import awaits_a_build, is_idle, wait_words
@@ -36,6 +38,20 @@ COMPILING, WORKING = "compiling", "working"
 WAITS = (COLLECTIVE, STARTING, BACKWARD)  # for other ranks
 
 
+class ActivityRow(msgspec.Struct, frozen=True):
+    """Of the table job_activities."""
+
+    goes_on: Sequence[str]
+    next: str
+    busy: str | None = None
+    cause: str | None = None
+
+
+@cache
+def _rows() -> dict[str, ActivityRow]:
+    return msgspec.convert(activities(), dict[str, ActivityRow])
+
+
 def busy_word(look: RankLook | None) -> str | None:
     """What a rank is busy with, if it moves: compiling, saving, restoring, loading, evaluating,
     working; idle for a server without a request. None when it is not known to move."""
@@ -49,19 +65,19 @@ def busy_word(look: RankLook | None) -> str | None:
         return WORKING if look.signs else None
     signs = {
         "cpu": _runs(look)
-        or (look.cpu or 0) + sum(child["took_s"] for child in look.children) > BUSY_CORES,
-        "data": bool(look.written_s or look.read_s),
+        or (look.cpu or 0) + sum(child.took_s for child in look.children) > BUSY_CORES,
+        "data": look.has_io,
         "lines": bool(look.moved),
         "functions": bool(look.shifted),
-        "workers": any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children),
+        "workers": any(child.took_s > BUSY_CORES or child.is_new for child in look.children),
         "gpu": look.computes,
     }
-    row = activities()[look.activity]
-    if any(signs[name] for name in row["goes_on"]):
-        return row["busy"]
+    row = _rows()[look.activity]
+    if any(signs[name] for name in row.goes_on):
+        return row.busy
     # who waits for the others may have workers that still fill their queues
     counts = BYTES if look.activity in WAITS else look.signs
-    return row.get("busy") or WORKING if any(sign in counts for sign in look.signs) else None
+    return row.busy or WORKING if any(sign in counts for sign in look.signs) else None
 
 
 def is_at_rest(look: RankLook) -> bool:
@@ -113,17 +129,17 @@ def stand_of(
             blind=True,
         )
     why = f"it {stands_words(look)}" + (f"; {missed}" if missed else "")
-    cause = activities().get(look.activity, {}).get("cause")
+    cause = _rows()[look.activity].cause if look.doing else None
     if look.activity == LOCK and not awaits_a_build(look):
         cause = None  # another lock than that of an extension's build
-    if look.activity == CODE and look.wait.get("call") in SLOW_CALLS:
+    if look.activity == CODE and look.wait.call in SLOW_CALLS:
         cause = "slow_rank_or_io"
     return Suspect(look.host, rank, look.gpu, look.activity or "job", why, _next(look), cause=cause)
 
 
 def _missed(rank: int | None, standing: Standing, waiting: Sequence[RankLook]) -> str:
     """never launched AllReduce 61, in which 7 ranks wait."""
-    if rank in standing.missing:
+    if rank in standing.missing or rank in standing.left:
         return (
             "NCCL's RAS has it in no communicator: it aborted or destroyed it, or does not answer"
         )
@@ -145,10 +161,9 @@ def stands_words(look: RankLook) -> str:
     state = f"is in state {look.state}" if look.states else "was not looked at in /proc"
     if look.state in "SIR":
         state = "runs" if _runs(look) else "sleeps"
-    stuck = [child for child in look.children if child["state"] == "D"]
+    stuck = [child for child in look.children if child.state == "D"]
     below = (
-        f"; {len(stuck)} of its workers hang in the kernel (state D, in"
-        f" {stuck[0]['wchan'] or 'the kernel'})"
+        f"; {len(stuck)} of its workers hang in the kernel (state D, in {stuck[0].place})"
         if stuck
         else ""
     )
@@ -156,10 +171,7 @@ def stands_words(look: RankLook) -> str:
         item = f", at {worker.item}" if worker.item else ""
         below = f"; a worker stands in {worker.where}, pid {worker.pid}{item}"
     if look.blocked:
-        below += (
-            f"; {len(look.blocked)} of its threads hang in the kernel (in"
-            f" {look.blocked[0].get('wchan') or 'the kernel'})"
-        )
+        below += f"; {len(look.blocked)} of its threads hang in the kernel (in {look.blocked[0]})"
     where = f" in {look.where}" if look.where else f" (in {look.wchan})" if look.wchan else ""
     waits = wait_words(look)
     return f"{state}{where}{f' and {waits}' if waits else ''}{below}"
@@ -167,20 +179,18 @@ def stands_words(look: RankLook) -> str:
 
 def _next(look: RankLook) -> str:
     if worker := worker_of(look):
-        is_stuck = any(
-            child["pid"] == worker.pid for child in look.children if child["state"] == "D"
-        )
+        is_stuck = any(child.pid == worker.pid and child.state == "D" for child in look.children)
         return NEXT["children" if is_stuck else "worker"].format(pid=worker.pid, host=look.host)
-    words = activities()[look.activity]["next"] if look.doing else NEXT["spy"]
-    return str(words).format(pid=look.pid, host=look.host)
+    words = _rows()[look.activity].next if look.doing else NEXT["spy"]
+    return words.format(pid=look.pid, host=look.host)
 
 
 def worker_of(look: RankLook) -> Worker | None:
     """The child for which a rank waits: one that hangs in the kernel, or one that loads its
     data."""
     for child in look.children:
-        if child["state"] == "D" or (child["is_stopped"] and look.activity == LOADING):
-            return Worker(child["pid"], str(child["wchan"] or "the kernel"), "")
+        if child.state == "D" or (child.is_stopped and look.activity == LOADING):
+            return Worker(child.pid, child.place, "")
     return look.worker if look.activity == LOADING else None
 
 
@@ -190,17 +200,11 @@ def place_of(look: RankLook) -> str | None:
     return "; ".join(filter(None, known)) or None
 
 
-def standing_row(look: RankLook, standing: Standing) -> dict[str, Any]:
+def standing_row(look: RankLook, standing: Standing) -> Rank:
     """The row of a rank in the document."""
-    return {
-        "rank": look.rank,
-        "host": look.host,
-        "gpu": look.gpu,
-        "pid": look.pid,
-        "state": look.state,
-        "cpu_cores": None if look.cpu is None else round(look.cpu, 2),
-        "activity": look.activity or None,
-        "where": place_of(look),
-        "worker": None if (worker := worker_of(look)) is None else asdict(worker),
-        "launched": standing.total.get(-1 if look.rank is None else look.rank),
-    }
+    cores = None if look.cpu is None else round(look.cpu, 2)
+    launched = standing.total.get(-1 if look.rank is None else look.rank)
+    return Rank(
+        look.rank, look.host, look.gpu, look.pid, look.state, cores, look.activity or None,
+        place_of(look), worker_of(look), launched,
+    )  # fmt: skip

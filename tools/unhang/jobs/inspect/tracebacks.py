@@ -16,7 +16,7 @@ from unhang.core.verdict.suspect import Suspect
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Raised, Verdict
 from unhang.jobs.inspect.rank_looks import RankLook, section
 from unhang.jobs.inspect.stands import RESTING_CORES, stands_words
-from unhang_node.base.parse.values import as_maps
+from unhang_node.base.parse.values import as_list, as_maps
 
 CAUSE = "rank_failed"
 NEXT = "the whole traceback, in {path}: its exception is the cause; then end the job"
@@ -37,11 +37,8 @@ def raised_in(documents: Sequence[Mapping[str, Any]]) -> list[Raised]:
     for document in documents:
         ranks = {str(row.get("pid")): row.get("rank") for row in as_maps(document.get("ranks"))}
         for log in as_maps(section(document, "log_tail").get("logs")):
-            pids, lines = log.get("pids"), log.get("lines")
-            if not isinstance(pids, list) or not isinstance(lines, list):
-                continue
-            own = [ranks.get(str(pid)) for pid in pids]
-            for rank, error in _at_the_end([str(line) for line in lines]):
+            own = [ranks.get(str(pid)) for pid in as_list(log.get("pids"))]
+            for rank, error in _at_the_end([*map(str, as_list(log.get("lines")))]):
                 whose = rank if rank is not None else own[0] if len(own) == 1 else None
                 whose = whose if isinstance(whose, int) else None
                 found.setdefault(whose, Raised(whose, error, str(log.get("path"))))

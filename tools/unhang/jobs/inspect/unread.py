@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.jobs.inspect.job_look import JobLook
-from unhang.jobs.inspect.rank_looks import host_of, section
+from unhang.jobs.inspect.inspection import Unread
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang_node.base.parse.values import as_maps
 
 HELPS = {
     "ras": (
@@ -32,29 +33,29 @@ MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log", "
 FOLDED_REASON = 200
 
 
-def unread_rows(job: JobLook) -> list[dict[str, Any]]:
-    """[{hosts, what, status, why, helps}]; equal reasons of several hosts once. RAS of one node
-    answers for all."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for document in job.documents:
+def unread_rows(
+    documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], answers: bool
+) -> list[Unread]:
+    """Equal reasons of several hosts once. answers: whether
+    RAS of one node did, which answers for all."""
+    found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for document in documents:
         for what in MATTERS:
             for status, why in _reasons(document, what):
-                if what == "ras" and job.standing.version:
+                if what == "ras" and answers:
                     continue
                 if (
                     what in ("nvml", "ras")
                     and status == "absent"
-                    and _on_processors(document, job)
-                    and not job.standing.version
+                    and not answers
+                    and _on_processors(document, looks)
                 ):
                     continue
-                row = found.setdefault(
-                    (what, status, why),
-                    {"hosts": [], "what": what, "status": status, "why": why, "helps": None},
-                )
-                row["hosts"].append(host_of(document))
-                row["helps"] = _helps(document, what, status)
-    return list(found.values())[:64]
+                found.setdefault((what, status, why), []).append(document)
+    return [
+        Unread([*map(host_of, rows)], what, status, why, _helps(rows[-1], what, status))
+        for (what, status, why), rows in [*found.items()][:64]
+    ]
 
 
 def _helps(document: Mapping[str, Any], what: str, status: str) -> str | None:
@@ -65,9 +66,9 @@ def _helps(document: Mapping[str, Any], what: str, status: str) -> str | None:
     return HELPS[what].format(host=host_of(document)) if what in HELPS else None
 
 
-def _on_processors(document: Mapping[str, Any], job: JobLook) -> bool:
+def _on_processors(document: Mapping[str, Any], looks: Sequence[RankLook]) -> bool:
     """Whether the job has no GPU, and so neither driver nor NCCL."""
-    return not any(look.gpu for look in job.looks) and any(
+    return not any(look.gpu for look in looks) and any(
         status == "absent" for status, _ in _reasons(document, "nvml")
     )
 
@@ -78,12 +79,7 @@ def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:
         return []
     if probe.get("status") != "ok":
         return [(str(probe.get("status")), str(probe.get("error"))[:FOLDED_REASON])]
-    unread = probe.get("unread")
-    rows = (
-        [row for row in unread if isinstance(row, Mapping)]
-        if isinstance(unread, list) and what in ("ranks", "stacks", "ras", "pace")
-        else []
-    )
+    rows = as_maps(probe.get("unread")) if what in ("ranks", "stacks", "ras", "pace") else []
     return list(
         dict.fromkeys(
             (str(row.get("status")), str(row.get("reason"))[:FOLDED_REASON]) for row in rows

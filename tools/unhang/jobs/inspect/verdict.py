@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from unhang.core.secrets_in_text import masked_document
 from unhang.core.text import counted
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.joined import Seen, one_answer
@@ -23,33 +24,23 @@ from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
 from unhang.jobs.inspect.all_wait import all_in, everybody_is, is_quiet, some_are
-from unhang.jobs.inspect.crowded import crowded
 from unhang.jobs.inspect.ends import (
     NEXT,
-    clues,
     ended_ranks,
     never_came,
     never_meet,
     silent_ranks,
     stopped_or_stuck,
 )
-from unhang.jobs.inspect.faulty_gpus import faulty_gpus, gpu_row, verb_clue
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.job_look import (
-    HUNG,
-    RUNNING,
-    UNKNOWN,
-    JobLook,
-    Verdict,
-)
+from unhang.jobs.inspect.inspection import Inspection, Lag, Ras, inspection_in
+from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Verdict
 from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import (
     ASKS,
     IDLE,
     MOVES,
     RankLook,
-    host_of,
-    section,
     waiting_ranks,
 )
 from unhang.jobs.inspect.read_job import read_job
@@ -64,12 +55,8 @@ from unhang.jobs.inspect.stands import (
     standing_row,
 )
 from unhang.jobs.inspect.tracebacks import with_raised
-from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
-from unhang_node.base.nvml.names import domain_name
-from unhang_node.base.parse.values import as_map, as_maps
 
-SCHEMA = "unhang/inspection/1"
 LONG_OR_ENDLESS = (
     "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
 )
@@ -79,32 +66,29 @@ KERNEL = (
 )
 
 
-def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The document. documents: evidence of the nodes of one job."""
+def inspection_of(documents: Sequence[Mapping[str, Any]]) -> Inspection:
+    """documents: evidence of the nodes of one job."""
     job = read_job(documents)
     verdict, flights = _judge(job), None
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
         verdict, flights = with_recorded(verdict, job)
     verdict = with_raised(verdict, job)
     by_looks, verdict = verdict, with_pace(verdict, job)
-    pace = pace_row(job)
-    return {
-        "schema": SCHEMA,
-        "state": verdict.state,
-        "headline": "; ".join([verdict.headline, *crowded(documents)]),
-        "world_size": _world_size(job),
-        "hosts": [_host_row(document) for document in documents],
-        "gpus": [gpu_row(document, one) for document in documents for one in faulty_gpus(document)],
-        "suspects": [
-            {**one.as_dict(), "cause": one.cause} for one in _with_clues(job, verdict.named)
-        ],
-        "recorded": flights if verdict is by_looks else None,
-        **({"pace": pace} if pace else {}),
-        "ranks": [standing_row(look, job.standing) for look in job.looks],
-        "ras": _ras_row(job.standing),
-        "sources": sources_of(job),
-        "unread": unread_rows(job),
-    }
+    found = Inspection(
+        state=verdict.state,
+        headline="; ".join([verdict.headline, *job.crowded]),
+        world_size=_world_size(job),
+        hosts=job.hosts,
+        gpus=job.gpus,
+        suspects=with_likely(verdict.named, job.clues, {}),
+        recorded=flights if verdict is by_looks else None,
+        pace=pace_row(job),
+        ranks=[standing_row(look, job.standing) for look in job.looks],
+        ras=_ras_row(job.standing),
+        sources=sources_of(job),
+        unread=job.unread,
+    )
+    return inspection_in(masked_document(found.as_document()))
 
 
 def _world_size(job: JobLook) -> int | None:
@@ -112,53 +96,12 @@ def _world_size(job: JobLook) -> int | None:
     return named or job.standing.world_size or len(job.looks) or None
 
 
-def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
-    status = as_map(section(document, "ranks").get("probe"))
-    return {
-        "host": host_of(document),
-        "ranks": len(as_maps(document.get("ranks"))),
-        "problem": status.get("error") if status.get("status") != "ok" else None,
-        **({"nvlink_domain": domain} if (domain := _nvlink_domain(document)) else {}),
-    }
-
-
-def _nvlink_domain(document: Mapping[str, Any]) -> str | None:
-    """The NVLink domain, a rack of nodes, of all GPUs of a node; None where it has none."""
-    cards = as_maps(section(document, "nvml").get("gpus_1"))
-    found = {
-        domain_name(str(card["nvlink_domain"])) for card in cards if card.get("nvlink_domain")
-    } - {""}
-    return found.pop() if len(found) == 1 else None
-
-
-def _ras_row(standing: Standing) -> dict[str, Any] | None:
+def _ras_row(standing: Standing) -> Ras | None:
     if not standing.version:
         return None
-    lags = [
-        {"op": lag.op, "highest": lag.highest, "behind": sorted(lag.behind())}
-        for lag in standing.lags[:64]
-    ]
-    return {
-        "version": standing.version,
-        "moved": standing.moved,
-        "ranks": len(standing.ranks),
-        "missing": sorted(standing.missing),
-        "lags": lags,
-    }
-
-
-def _with_clues(job: JobLook, suspects: Sequence[Suspect]) -> list[Suspect]:
-    """With what the GPUs of their nodes need and what the kernel logs say, by the smoke test's
-    code."""
-    nodes = [
-        {
-            "host": host_of(document),
-            "gpus": [verb_clue(one) for one in faulty_gpus(document)],
-            "kernel_log": clues(document),
-        }
-        for document in job.documents
-    ]
-    return with_likely(suspects, nodes, [])
+    lags = [Lag(lag.op, lag.highest, sorted(lag.behind())) for lag in standing.lags[:64]]
+    missing = sorted(standing.missing)
+    return Ras(standing.version, standing.moved, len(standing.ranks), missing, lags)
 
 
 def _judge(job: JobLook) -> Verdict:
@@ -197,13 +140,17 @@ def _judge(job: JobLook) -> Verdict:
         )
         named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
+    by_rank = {look.rank: look for look in job.looks}
     waiting, others = _sides(job)
+    left = [(rank, by_rank.get(rank)) for rank in standing.left]
+    # most leave their communicators when a job ends
+    if 0 < 2 * len(left) <= (standing.world_size or 0) and (waiting or not others):
+        return _waited_for(job, left, waiting)
     answer = one_answer([standing.waited, _recorded(job)], _seen(job, waiting, others))
     if not standing.waited.names_somebody:
         return _by_stacks(
             job, waiting, [one for one in others if one.rank in answer.roots] or others
         )
-    by_rank = {look.rank: look for look in job.looks}
     stand = [(rank, by_rank.get(rank)) for rank in answer.roots or answer.ring]
     if stand and {*answer.ring}.issuperset(answer.roots):
         named = [

@@ -7,12 +7,10 @@ Python's innermost frame.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, LOCK, SERVING, STARTING
-from unhang.jobs.inspect.rank_looks import IDLE, RankLook
-from unhang_node.base.parse.values import as_maps
+from unhang.jobs.inspect.rank_looks import IDLE, Process, RankLook, Wait
 
 BUSY_SERVER_CORES = 0.5
 LISTENS = "LISTEN"
@@ -25,29 +23,21 @@ def wait_words(look: RankLook) -> str:
     and for a rank that waits for the others."""
     if look.activity in (COLLECTIVE, STARTING, BACKWARD):
         return ""
-    wait = look.wait
-    call = str(wait.get("call") or "")
+    wait, call = look.wait, look.wait.call
     if call == "wait" or (not call and look.innermost.endswith("(subprocess.py)")):
-        return f"waits for {_child(wait.get('child'), look.children)}"
+        return f"waits for {_child(wait.child, look.children)}"
     if call in ("flock", "lock"):
         return f"waits in {call} for {_lock(wait)}"
     if awaits_a_build(look) and look.locks:
         return f"waits for the lock {' or '.join(look.locks[:2])}"
-    target = str(wait.get("target") or "")
     if call == "polls":
         return f"has open {_lock(wait)}"
-    peers = [
-        str(row.get("remote"))
-        for row in as_maps(wait.get("sockets"))
-        if row.get("state") != LISTENS
-    ]
-    listening = [
-        str(row.get("local")) for row in as_maps(wait.get("sockets")) if row.get("state") == LISTENS
-    ]
+    peers = [one.remote for one in wait.sockets if one.state != LISTENS]
+    listening = [one.local for one in wait.sockets if one.state == LISTENS]
     if listening and call in ("accept", *_POLLS):
         return f"waits in {call} for connections at {listening[0]}"
-    if call in _BY_DESCRIPTOR and target:
-        return f"waits in {call} {_what(target, peers)}"
+    if call in _BY_DESCRIPTOR and wait.target:
+        return f"waits in {call} {_what(wait.target, peers)}"
     return f"waits in {call} for {', '.join(peers[:2])}" if call in _POLLS and peers else ""
 
 
@@ -63,12 +53,12 @@ def is_idle(look: RankLook) -> bool:
         return False
     if look.awaits_engine or look.engine:
         return look.awaits_engine and look.engine == IDLE
-    call, sockets = look.wait.get("call"), as_maps(look.wait.get("sockets"))
+    call, sockets = look.wait.call, look.wait.sockets
     if call == "accept":
         return True
     if call in _POLLS and sockets:
-        ports = {_port(row.get("local")) for row in sockets if row.get("state") == LISTENS}
-        return bool(ports) and all(_port(row.get("local")) in ports for row in sockets)
+        ports = {_port(one.local) for one in sockets if one.state == LISTENS}
+        return bool(ports) and all(_port(one.local) in ports for one in sockets)
     if call in _BY_DESCRIPTOR or call in ("wait", "flock", "lock"):
         return False
     return look.activity == SERVING or (
@@ -76,16 +66,15 @@ def is_idle(look: RankLook) -> bool:
     )
 
 
-def _child(child: Any, children: Sequence[Mapping[str, Any]]) -> str:
+def _child(child: Process | None, children: Sequence[Process]) -> str:
     """The child that the call names, or the only one that there is."""
-    one = child if isinstance(child, Mapping) else children[0] if len(children) == 1 else None
-    return f"its child {_process(one)}" if one else "a child"
+    one = child or (children[0] if len(children) == 1 else None)
+    return f"its child {one}" if one else "a child"
 
 
-def _lock(wait: Mapping[str, Any]) -> str:
-    holder = wait.get("holder")
-    held = f", which process {_process(holder)} holds" if isinstance(holder, Mapping) else ""
-    return f"{wait.get('target') or 'a lock'}{held}"
+def _lock(wait: Wait) -> str:
+    held = f", which process {wait.holder} holds" if wait.holder else ""
+    return f"{wait.target or 'a lock'}{held}"
 
 
 def _what(target: str, peers: Sequence[str]) -> str:
@@ -94,9 +83,5 @@ def _what(target: str, peers: Sequence[str]) -> str:
     return f"for {peers[0]}" if peers else f"on a {target.partition(':')[0]}"
 
 
-def _process(row: Mapping[str, Any]) -> str:
-    return f"{row.get('pid')} ({row.get('command')}, state {row.get('state')})"
-
-
-def _port(address: Any) -> str:
-    return str(address).rpartition(":")[2]
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]

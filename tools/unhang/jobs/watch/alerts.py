@@ -1,28 +1,25 @@
 """What is told of a running job as it happens, without a look: ranks that share a GPU, a GPU that
-is slower than its peers, a network interface whose link went away. Values in, lines out.
+the driver calls too hot, a network interface whose link went away. Which rank is slow, `inspect
+--slow` says. Values in, lines out.
 
 A class ships only with a trace of real hardware or a real kernel on which it speaks, and others on
-which it is silent (test_alerts); a GPU that the driver itself calls too hot is told as the driver
-says it.
+which it is silent (test_alerts).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.inspect.crowded import shared_words
-from unhang.jobs.inspect.slow_gpus import APART, HOT
-from unhang.jobs.inspect.whose_gpus import Gpu
+from unhang.jobs.inspect.slow_gpus import HOT
 from unhang.jobs.watch.detector import Tick, node_of, ranks_by_gpu
 
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
-# how long a GPU is slower than its peers before it is told, while the collectives go on
-APART_S = 10.0
+HOT_S = 10.0  # how long a GPU is too hot before it is told
 
 
 @dataclass
@@ -34,15 +31,12 @@ class Alerts:
     crowded: set[tuple[str, str]] = field(default_factory=set)
     shared: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
     owed: dict[tuple[str, str], int] = field(default_factory=dict)
-    slower: dict[tuple[str, str], float] = field(default_factory=dict)
     apart: set[tuple[str, str]] = field(default_factory=set)
     hot: dict[tuple[str, str], float] = field(default_factory=dict)
-    launched: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, tick: Tick) -> Iterator[str]:
         """The lines for one moment."""
         yield from self._shared_gpus(tick)
-        yield from self._slower_gpus(tick)
         yield from self._hot_gpus(tick)
         for row in tick.nics:
             yield from self._link(row, tick.t)
@@ -57,33 +51,6 @@ class Alerts:
             empty = sum(not (gpu.pids or gpu.is_lost) for gpu in tick.gpus if gpu.node == key[0])
             yield shared_words(ranks, visible(key[1], 8), empty, _on(key[0]))
 
-    def _slower_gpus(self, tick: Tick) -> Iterator[str]:
-        """Compared while the collectives of all ranks go on: where one rank evaluates and the
-        others wait for it, its GPU may well be the only one that draws power."""
-        if tick.again or not tick.counts:
-            return  # RAS was not asked in this moment
-        before, self.launched = self.launched, tick.counts
-        if not before or any(tick.counts.get(rank) == count for rank, count in before.items()):
-            self.slower.clear()
-            return
-        ranks_of = ranks_by_gpu(tick)
-        clocks = {
-            gpu.key: gpu.clock_mhz for gpu in tick.gpus if gpu.clock_mhz and ranks_of[gpu.key]
-        }
-        for gpu in (one for one in tick.gpus if one.key in clocks):
-            key, clock = gpu.key, clocks[gpu.key]
-            peers = [one for other, one in clocks.items() if other != key]
-            if not peers or not gpu.throttle or clock >= APART * median(peers):
-                self.slower.pop(key, None)
-            elif tick.t - self.slower.setdefault(key, tick.t) >= APART_S and key not in self.apart:
-                self.apart.add(key)
-                why = visible(", ".join(gpu.throttle), 100)
-                said = (
-                    f"GPU {visible(key[1], 8)}{_on(key[0])} is throttled ({why}): {clock:.0f}"
-                    f" MHz, its peers {median(peers):.0f}"
-                )
-                yield said + _stranger(tick, gpu)
-
     def _hot_gpus(self, tick: Tick) -> Iterator[str]:
         """GPUs of ranks that the driver slows down for heat or supply, all those of a node in one
         line, each GPU once."""
@@ -94,7 +61,7 @@ class Alerts:
             if not reasons:
                 self.hot.pop(key, None)
             elif (
-                tick.t - self.hot.setdefault(key, tick.t) >= APART_S
+                tick.t - self.hot.setdefault(key, tick.t) >= HOT_S
                 and key not in self.apart
                 and key[1].isdigit()
             ):
@@ -131,12 +98,6 @@ class Alerts:
             f"the link of {visible(key[1], 40)}{_on(key[0])} {what} ({count}"
             f" {'change' if count == 1 else 'changes'}): cable, module, switch port or driver"
         )
-
-
-def _stranger(tick: Tick, gpu: Gpu) -> str:
-    ranks = {row.get("pid") for row in tick.ranks.values() if node_of(row) == gpu.node}
-    others = sorted(set(gpu.pids) - ranks)
-    return f"; process {others[0]} on it is no rank of this job" if others else ""
 
 
 def _on(node: str) -> str:

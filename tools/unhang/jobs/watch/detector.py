@@ -30,28 +30,26 @@ WAKES = 3
 
 @dataclass(frozen=True)
 class Event:
-    """t: of the sample; what: NO_PROGRESS, ENDED, STOPPED; since: of the last progress; ranks: whom
-    it is about; why: one sentence; woken: ranks whose main thread woke up again and again since
-    then; gone: {rank: pid} of those that have ended."""
+    """t: of the sample; what: NO_PROGRESS, ENDED, STOPPED; since: of the last progress; why: one
+    sentence; woken: ranks whose main thread woke up again and again since then; gone: {rank: (its
+    node, pid)} of those that have ended."""
 
     t: float
     what: str
     since: float
-    ranks: tuple[int, ...]
     why: str
     woken: tuple[int, ...] = ()
-    gone: Mapping[int, int] = field(default_factory=dict)
+    gone: Mapping[int, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass
 class Tick:
     """All samples of one moment. counts: {rank: collectives that it launched, by RAS}; missing:
-    ranks that do not answer it; again: both are of the moment before, RAS gave no answer."""
+    ranks that do not answer it."""
 
     t: float
     counts: Mapping[str, int] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
-    again: bool = False
     gpus: list[Gpu] = field(default_factory=list)
     ranks: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     nics: list[Mapping[str, Any]] = field(default_factory=list)
@@ -113,17 +111,15 @@ def detect(
                 tick.t,
                 NO_PROGRESS,
                 progress.last,
-                behind(tick),
                 _what_did_not_move(tick, tick.t - progress.last),
                 progress.woken_since(tick.t - no_progress_s),
                 _gone(tick),
             )
 
 
-def _gone(tick: Tick) -> dict[int, int]:
-    """{rank: pid} of those that have ended."""
+def _gone(tick: Tick) -> dict[int, tuple[str, int]]:
     return {
-        rank: row["pid"]
+        rank: (node_of(row), row["pid"])
         for rank, row in tick.ranks.items()
         if row.get("state") in GONE and isinstance(row.get("pid"), int)
     }
@@ -144,7 +140,7 @@ class Progress:
         # The processes of several jobs share RAS's port, and one of another job may have answered:
         # that it answers again is no progress.
         if before and before.counts and not tick.counts and _pids(before) == _pids(tick):
-            tick.counts, tick.missing, tick.again = before.counts, before.missing, True
+            tick.counts, tick.missing = before.counts, before.missing
         self._moments.append(tick.t)
         for rank, row in tick.ranks.items():
             if before and rose(before.ranks.get(rank, {}), row, "switches"):
@@ -292,13 +288,6 @@ def _rose(then: Mapping[str, int], counts: Mapping[str, int], asleep: set[str]) 
     ) or bool(counts and not then)
 
 
-def behind(tick: Tick) -> tuple[int, ...]:
-    """Ranks that launched less than others, or do not answer RAS."""
-    most = max(tick.counts.values(), default=0)
-    late = {int(rank) for rank, count in tick.counts.items() if count < most and rank.isdigit()}
-    return tuple(sorted(late.union(tick.missing)))
-
-
 def _ended_or_stopped(
     tick: Tick, seen: dict[tuple[str, int], float], said: set[tuple[str, int]]
 ) -> Iterator[Event]:
@@ -320,4 +309,4 @@ def _ended_or_stopped(
                 if what == ENDED
                 else f"rank {rank} is stopped"
             )
-            yield Event(tick.t, what, since, (rank,), why)
+            yield Event(tick.t, what, since, why, gone=_gone(tick))

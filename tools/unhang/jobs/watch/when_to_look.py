@@ -3,10 +3,10 @@ Values in, values out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.inspect.job_look import EVEN, SLOW
 from unhang.jobs.watch.detector import NO_PROGRESS, Event, Tick
 
@@ -106,11 +106,11 @@ class SlowLooks:
         self.progress_s = 0.0
         return True
 
-    def takes(self, inspection: Mapping[str, Any]) -> bool:
+    def takes(self, inspection: Inspection) -> bool:
         """Takes an answer; whether it is to be reported: two in a row name the same ranks, or
         nobody, and that was not said. One alone is confirmed soon, but no second time in a row."""
-        named = frozenset((one["host"], one["rank"]) for one in inspection["suspects"])
-        before, self.found = self.found, {SLOW: named, EVEN: frozenset()}.get(inspection["state"])
+        named = frozenset((one.host, one.rank) for one in inspection.suspects)
+        before, self.found = self.found, {SLOW: named, EVEN: frozenset()}.get(inspection.state)
         agree = self.found is not None and self.found == before
         is_new = self.found is not None and self.found != self.said
         was_soon = 0 < self.wait_s < self.every_s

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 
 import pytest
+from inspected import inspection_of, render_details
 
 from unhang.core.errors import UserError
 from unhang.jobs.commands import inspect
-from unhang.jobs.inspect.rendering import render_details
-from unhang.jobs.inspect.verdict import inspection_of
 
 
 def evidence(

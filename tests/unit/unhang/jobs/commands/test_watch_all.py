@@ -223,16 +223,16 @@ def test_a_verdict_in_the_comment_of_a_job_is_one_masked_line_of_its_own_argumen
 
 def test_a_job_that_stands_for_long_is_looked_at_ever_more_rarely_until_it_moves():
     patience = Patience(60.0)
-    looks = [t for t in range(60, 7260, 60) if patience.is_due(Event(t, NO_PROGRESS, 0, (), ""))]
+    looks = [t for t in range(60, 7260, 60) if patience.is_due(Event(t, NO_PROGRESS, 0, ""))]
     assert looks[:5] == [60, 120, 240, 480, 960] and len(looks) == 8
-    assert patience.is_due(Event(7260, NO_PROGRESS, 7200, (), ""))  # it moved meanwhile
-    assert patience.is_due(Event(7261, ENDED, 7200, (1,), ""))
+    assert patience.is_due(Event(7260, NO_PROGRESS, 7200, ""))  # it moved meanwhile
+    assert patience.is_due(Event(7261, ENDED, 7200, ""))
 
 
 def test_a_rank_that_ended_delays_no_look_at_the_silence_after_it():
     patience = Patience(60.0)
-    assert patience.is_due(Event(5, ENDED, 0, (1,), ""))
-    assert patience.is_due(Event(60, NO_PROGRESS, 0, (), ""))
+    assert patience.is_due(Event(5, ENDED, 0, ""))
+    assert patience.is_due(Event(60, NO_PROGRESS, 0, ""))
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.core.secrets_in_text import without_secrets
 from unhang.core.verdict.short_evidence import MOST_BYTES
 from unhang.jobs.commands.watch_outputs import add_outputs, outputs_of
 from unhang.jobs.inspect.verdict import inspection_of
@@ -25,13 +27,13 @@ from unhang.jobs.watch.detector import Tick
 
 NAMED = {("gpu03", 1, "loading")}
 LOOK = Path(__file__).parents[4] / "fixtures/inspect/evidence/loader-RAS-and-stacks.json"
-FOUND = {
-    **inspection_of([json.loads(LOOK.read_bytes())]),
-    "headline": (
+FOUND = replace(
+    inspection_of([json.loads(LOOK.read_bytes())]),
+    headline=without_secrets(
         "rank 1 on gpu03: it sleeps\x1b[2J in __next__\nMar 1 12:00:00 root: all is well,"
         " token=ghp_0123456789abcdefghijABCDEFGHIJ012345"
     ),
-}
+)
 TICK = Tick(9.0, ranks={0: {"state": "S"}, 1: {"state": "gone"}})
 
 
@@ -66,7 +68,7 @@ def test_a_hang_is_one_line_in_the_log_once_for_each_verdict(log):
     told, said = outputs("--syslog", path)
     told.looked(FOUND, NAMED)
     told.looked(FOUND, NAMED)
-    told.looked({**FOUND, "headline": "another"}, {("gpu04", 2, "?")})
+    told.looked(replace(FOUND, headline="another"), {("gpu04", 2, "?")})
     lines = [listening.recv(4096).rstrip(b"\0").decode() for _ in range(2)]
     assert lines[0].startswith("<27>unhang-watch: hung: rank 1 on gpu03: it sleeps")
     assert "\n" not in lines[0] and "\x1b" not in lines[0] and "ghp_" not in lines[0]
@@ -86,7 +88,7 @@ def test_a_hook_gets_the_short_evidence_and_the_path_of_all_of_it(full, tmp_path
     )
     program.chmod(0o700)
     told, said = outputs("--hook", str(program))
-    many = {**FOUND, "ranks": FOUND["ranks"] * 4000, "suspects": FOUND["suspects"] * 4000}
+    many = replace(FOUND, ranks=FOUND.ranks * 4000, suspects=FOUND.suspects * 4000)
     told.looked(many, NAMED, tmp_path / full if full else None)
     text = (tmp_path / "told").read_text()
     answer = json.loads(text)

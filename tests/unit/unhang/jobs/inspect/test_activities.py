@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from inspected import inspection_of
 
 from unhang.core.catalogue.reading import collect_tables, read_file
 from unhang.core.verdict.communicators import Standing
 from unhang.jobs import activities as module
 from unhang.jobs.activities import activities, activity_of
-from unhang.jobs.inspect.rank_looks import rank_looks
+from unhang.jobs.inspect.rank_looks import Process, Worker, rank_looks
 from unhang.jobs.inspect.stands import busy_word, stand_of, standing_row, stands_words
-from unhang.jobs.inspect.verdict import inspection_of
 
 LOOKS = Path(__file__).parents[4] / "fixtures/inspect"
 ROWS = activities()
@@ -93,9 +93,7 @@ def test_worker_for_which_a_rank_waits_is_named_with_its_pid_and_item(item):
     recorded = last_rank("loader")
     look = replace(recorded, worker=replace(recorded.worker, item=item))
     named, row = stand_of(1, look, Standing()), standing_row(look, Standing())
-    assert row["worker"] == {
-        "pid": 3089, "where": "read_from_dead_server (inspect_job.py:34)", "item": item,
-    }  # fmt: skip
+    assert row.worker == Worker(3089, "read_from_dead_server (inspect_job.py:34)", item)
     assert look.pid != 3089 and "its worker 3089" in named.next
     shown = "pid 3089" + (f", at {item}" if item else "")
     assert f"a worker stands in read_from_dead_server (inspect_job.py:34), {shown}" in (
@@ -109,10 +107,10 @@ def test_a_process_of_which_nothing_was_read_has_no_state():
 
 
 def test_child_that_hangs_in_the_kernel_is_the_one_to_look_at():
-    stuck = {"pid": 4711, "state": "D", "wchan": "nfs_wait", "took_s": 0.0, "is_new": False}
+    stuck = Process(4711, "python3", "D", "nfs_wait")
     look = replace(last_rank("loader"), children=(stuck,))
     assert "/proc/4711/stack" in stand_of(1, look, Standing()).next
-    assert standing_row(look, Standing())["worker"]["pid"] == 4711
+    assert standing_row(look, Standing()).worker.pid == 4711
 
 
 TABLE = Path(module.__file__).parent / "catalogue/tables/job_activities.yml"

@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from inspected import inspection_of, render_details, write_bundle
 from read_again import fits
 
 from unhang.cli import main
@@ -23,10 +24,7 @@ from unhang.jobs.inspect.bundle import (
     bundle_texts,
     is_bundle,
     read_documents,
-    write_bundle,
 )
-from unhang.jobs.inspect.rendering import render_details
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.answers import with_seen
 from unhang.jobs.watch.detector import NO_PROGRESS, Event
 
@@ -510,7 +508,7 @@ def test_evidence_is_read_by_its_schema(tmp_path, capsys, change, fault):
 
 
 def test_what_a_watcher_saw_beside_the_look_is_read_again_from_its_bundle(tmp_path, capsys):
-    seen = Event(70.0, NO_PROGRESS, 10.0, (), "nothing moved", woken=(0,), gone={2: 4711})
+    seen = Event(70.0, NO_PROGRESS, 10.0, "nothing moved", woken=(0,), gone={2: ("", 4711)})
     documents = with_seen([look("never")], seen)
     assert [row.get("wakes") for row in documents[0]["ranks"]] == [True, None, None]
     path = bundle(tmp_path, *documents)

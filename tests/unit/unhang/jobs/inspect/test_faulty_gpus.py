@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
+from inspected import inspection_of
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.jobs.inspect.verdict import inspection_of
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 NEVER = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))

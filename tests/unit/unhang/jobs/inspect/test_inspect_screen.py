@@ -9,15 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from inspected import answer_of, certainty_of, inspection_of, render_inspection
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.answer import screen_of
-from unhang.core.verdict.waited_rows import Beside, waited_for_row
-from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
-from unhang.jobs.inspect.answer import answer_of, certainty_of
-from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.verdict import inspection_of
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "inspect"
 LOOKS = sorted([*FIXTURES.glob("evidence/*.json"), *FIXTURES.glob("two_gpus/evidence/*.json")])
@@ -76,17 +72,12 @@ def test_a_host_name_that_a_shell_would_run_is_in_no_command():
     assert "reboot" not in screen.next_command and screen.next_host == ""
 
 
-def test_who_is_waited_for_heads_the_screen_of_a_look_that_has_it():
-    group = Group("mesh_tp", (0, 1, 2, 3), 4)
-    steps = [Step(rank, "mesh_tp", "ALLREDUCE", 7, LAUNCHED) for rank in (0, 1, 3)]
-    row = waited_for_row(waited_for([group], steps, seen=range(4)), Beside(hosts={2: "gpu07"}))
-    found = {**inspection("init-driver-and-proc"), "waited_for": row}
-    assert [str(fault) for fault in check_schema(found, read_schema("inspection-1"))] == []
-    lines = render_inspection(found).splitlines()
-    assert lines[0] == (
-        "rank 2 (gpu07) is waited for: 3 of 4 ranks of mesh_tp wait in ALLREDUCE #7   likely"
-    )
-    assert "next, on gpu07:" in lines and len(lines) <= 12
+def test_a_job_without_gpus_is_not_sent_to_their_links():
+    found = copy.deepcopy(inspection("path-RAS-and-stacks"))
+    assert "nvlink" in screen_of(answer_of(found)).next_command
+    for row in found["ranks"]:
+        row["gpu"] = None
+    assert screen_of(answer_of(found)).next_command == "unhang inspect --gap 30"
 
 
 def test_the_trays_of_a_rack_are_named_together():

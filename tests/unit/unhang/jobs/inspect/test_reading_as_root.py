@@ -11,13 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from inspected import answer_of, inspection_of, render_inspection
 from other_users import program
 
 from unhang.cli import main
 from unhang.core.verdict.answer import screen_of
-from unhang.jobs.inspect.answer import answer_of
-from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang_node.job import stacks
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"

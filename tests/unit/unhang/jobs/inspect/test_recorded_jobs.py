@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from inspected import inspection_of, render_details
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.jobs.inspect.rendering import render_details
-from unhang.jobs.inspect.verdict import inspection_of
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 TWO_GPUS = EVIDENCE.parent / "two_gpus"  # each rank has its own
@@ -244,3 +243,24 @@ def test_a_rank_that_gets_little_of_a_crowded_processor_runs():
         after["cpu_s"] = before["cpu_s"] + 0.1
     found = inspection_of([document])
     assert (found["state"], "it runs in happen" in found["headline"]) == ("unknown", True)
+
+
+@pytest.mark.parametrize(
+    ("way", "errors", "state", "named"),
+    [
+        ("RAS", [[1, "NOCOMM"]], "unknown", [1]),
+        ("RAS-and-stacks", [[1, "aborted"]], "hung", [1]),
+        ("RAS", [[0, "NOCOMM"], [1, "NOCOMM"]], "unknown", []),
+        ("RAS", [[1, "asynchronous error 7"]], "unknown", []),
+    ],
+)
+def test_a_rank_that_left_its_communicator_by_ras_is_named_and_most_that_did_are_not(
+    way, errors, state, named
+):
+    document = look("never", way)
+    even = {"errors": errors, "counts": [{"ranks": [0, 1], "ops": {"AllReduce": 9}}]}
+    for answer in document["sections"]["ras"]["looks"]:
+        answer["communicators"][0].update(even)
+    found = inspection_of([document])
+    assert (found["state"], [one["rank"] for one in found["suspects"]]) == (state, named)
+    assert ("it aborted or destroyed it" in found["headline"]) is bool(named)

@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from unhang.jobs.inspect.verdict import inspection_of
+from inspected import inspection_of
 
 LOOKS = Path(__file__).parents[4] / "fixtures" / "inspect"
 SHARED = LOOKS / "two_gpus" / "shared"

@@ -6,14 +6,12 @@ from __future__ import annotations
 import copy
 
 import pytest
+from inspected import answer_of, certainty_of, inspection_of, render_inspection
 from paced_jobs import PROBE, checkpoint, document, of_ranks, pace_of
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.answer import screen_of
-from unhang.jobs.inspect.answer import answer_of, certainty_of
-from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.verdict import inspection_of
 
 # scene, looks in which ranks 0 and 1 were behind, W, MHz, % busy, % memory, cores of rank 1, and
 # whom a person would name: measured with tests/bench/slow_rank_trial.py

@@ -10,15 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from inspected import inspection_of, render_details, write_bundle
 
 from unhang.core.errors import UserError
 from unhang.jobs.commands.watch import _of_slurm
 from unhang.jobs.commands.watch_one import FOR_SLOW
 from unhang.jobs.inspect import ways
-from unhang.jobs.inspect.bundle import read_documents, write_bundle
+from unhang.jobs.inspect.bundle import read_documents
 from unhang.jobs.inspect.rank_looks import host_of
-from unhang.jobs.inspect.rendering import render_details
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import end_of, nodes_of, slurm_documents
 from unhang.jobs.watch import of_slurm
 from unhang.jobs.watch.of_slurm import cancel, slurm_samples

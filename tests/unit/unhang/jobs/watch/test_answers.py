@@ -6,39 +6,42 @@ import json
 from pathlib import Path
 
 import pytest
+from inspected import agreeing, inspection_of, named_in
 
-from unhang.jobs.inspect.verdict import inspection_of
-from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_seen
-from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, Event, detect
+from unhang.jobs.watch.answers import with_seen
+from unhang.jobs.watch.detector import NO_PROGRESS, Event, detect
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 TWO_GPUS = EVIDENCE.parent / "two_gpus"
 
 
-def verdict(scene: str, way: str = "RAS-and-stacks") -> dict:
-    return inspection_of(
-        [json.loads((EVIDENCE / f"{scene}-{way}.json").read_text(encoding="utf-8"))]
-    )
+def verdict(scene: str, way: str = "RAS-and-stacks", *ended: int) -> dict:
+    document = json.loads((EVIDENCE / f"{scene}-{way}.json").read_text(encoding="utf-8"))
+    return inspection_of(with_seen([document], seen(gone=dict.fromkeys(ended, ("", 4711)))))
 
 
-def event(what: str) -> Event:
-    return Event(70.0, what, 10.0, (1,), "nothing moved")
+def seen(**more) -> Event:
+    return Event(70.0, NO_PROGRESS, 10.0, "nothing moved", **more)
 
 
 @pytest.mark.parametrize(
-    ("what", "scene", "way", "hangs"),
+    ("scene", "way", "ended", "hangs"),
     [
-        (NO_PROGRESS, "never", "RAS-and-stacks", True),
-        (NO_PROGRESS, "spin", "RAS-and-stacks", False),
-        (NO_PROGRESS, "checkpoint", "RAS-and-stacks", False),
-        (NO_PROGRESS, "never", "driver-and-proc", False),
-        (ENDED, "killed", "driver-and-proc", True),
-        (ENDED, "checkpoint", "RAS-and-stacks", False),
-        (ENDED, "healthy", "RAS-and-stacks", False),
+        ("never", "RAS-and-stacks", [], True),
+        ("spin", "RAS-and-stacks", [], False),
+        ("checkpoint", "RAS-and-stacks", [], False),
+        ("never", "driver-and-proc", [], False),
+        ("killed", "driver-and-proc", [], False),
+        ("killed", "driver-and-proc", [1], True),
+        ("checkpoint", "RAS-and-stacks", [1], False),
+        ("healthy", "RAS-and-stacks", [1], False),
     ],
 )
-def test_a_job_is_ended_for_a_hang_alone(what, scene, way, hangs):
-    assert is_hang(event(what), verdict(scene, way)) is hangs
+def test_a_job_hangs_by_the_look_alone_which_knows_whom_the_watcher_saw_end(
+    scene, way, ended, hangs
+):
+    """A rank that the look itself finds has not ended."""
+    assert (verdict(scene, way, *ended)["state"] == "hung") is hangs
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def test_work_that_moves_nothing_else_than_a_processor_is_looked_at_and_not_call
         ]
     )
     assert {one.what for one in events} == {NO_PROGRESS}
-    assert [is_hang(one, found) for one in events] == [hangs] * len(events)
+    assert (found["state"] == "hung") is hangs
 
 
 def test_two_looks_agree_if_they_name_the_same():
@@ -71,24 +74,24 @@ def test_two_looks_agree_if_they_name_the_same():
 
 
 @pytest.mark.parametrize(
-    ("what", "scene", "way", "sources"),
+    ("scene", "way", "ended", "sources"),
     [
-        (NO_PROGRESS, "never", "RAS-and-stacks", ["/proc", "RAS", "stacks", "the driver"]),
-        (ENDED, "killed", "driver-and-proc", ["/proc", "the driver"]),
-        (NO_PROGRESS, "killed", "driver-and-proc", []),
-        (NO_PROGRESS, "never", "RAS", []),
-        (NO_PROGRESS, "healthy", "RAS-and-stacks", []),
+        ("never", "RAS-and-stacks", [], ["/proc", "RAS", "stacks", "the driver"]),
+        ("killed", "driver-and-proc", [1], ["/proc", "the driver"]),
+        ("killed", "driver-and-proc", [], []),
+        ("never", "RAS", [], []),
+        ("healthy", "RAS-and-stacks", [], []),
     ],
 )
-def test_a_job_is_ended_only_where_two_sources_agree(what, scene, way, sources):
-    assert sorted(agreeing(event(what), verdict(scene, way))) == sources
+def test_a_job_is_ended_only_where_two_sources_agree(scene, way, ended, sources):
+    assert sorted(agreeing(verdict(scene, way, *ended))) == sources
 
 
 def test_one_source_that_shows_work_forbids_it():
     document = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))
     document["sections"]["proc"]["log_bytes_2"][0] += 100
     found = inspection_of([document])
-    assert (found["state"], found["sources"]["works"], agreeing(event(NO_PROGRESS), found)) == (
+    assert (found["state"], found["sources"]["works"], agreeing(found)) == (
         "running",
         ["/proc"],
         [],
@@ -147,8 +150,7 @@ def test_a_rank_that_wakes_in_its_own_lines_is_no_hang_and_one_in_a_library_s_wa
     path = TWO_GPUS / "evidence" / f"{scene}-RAS-and-stacks.json"
     document = json.loads(path.read_text(encoding="utf-8"))
     assert inspection_of([document])["state"] == "hung"
-    seen = Event(70.0, NO_PROGRESS, 10.0, (), "nothing moved", woken=(1,))
-    found = inspection_of(with_seen([document], seen))
+    found = inspection_of(with_seen([document], seen(woken=(1,))))
     assert (found["state"], [one["rank"] for one in found["suspects"]]) == (state, [1])
 
 
@@ -173,7 +175,7 @@ def test_a_rank_that_the_watcher_saw_end_is_named_where_the_others_wait(what, fr
     for number in ("ranks_1", "ranks_2"):
         for row in document["sections"]["proc"][number]:
             row.update(state="S", switches=5, cpu_s=1.0)
-    seen = Event(70.0, NO_PROGRESS, 10.0, (), "nothing moved", woken=woken, gone={1: 4711})
-    found = inspection_of(with_seen([document], seen))
+    event = seen(woken=woken, gone={1: ("", 4711)})
+    found = inspection_of(with_seen([document], event))
     assert (found["state"], [one["rank"] for one in found["suspects"]]) == (state, [1]), found
     assert "its process has ended (pid 4711)" in found["headline"]

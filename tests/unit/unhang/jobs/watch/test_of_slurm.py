@@ -100,7 +100,7 @@ def test_the_last_sample_of_a_node_that_fell_silent_is_no_progress_for_ever():
 
 def test_a_rank_that_ended_on_one_node_is_told_while_the_other_goes_on():
     events = list(detect(merged(of_two(20, state="gone"), 2), 60))
-    assert [(event.what, event.ranks) for event in events] == [(ENDED, (1,))]
+    assert [(event.what, event.gone) for event in events] == [(ENDED, {1: ("gpu002", 7)})]
 
 
 def test_the_answer_of_one_nodes_ras_counts():

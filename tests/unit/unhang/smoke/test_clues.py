@@ -8,11 +8,11 @@ import pytest
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.counter_rates import Rise
-from unhang.core.verdict.likely_causes import clues_of, where_of, with_likely
+from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.smoke_result import document_of
 from unhang.core.verdict.streams import Stream
 from unhang.core.verdict.suspect import Suspect
-from unhang.smoke.result import judge
+from unhang.smoke.result import clues_of, judge, where_of
 
 STACK = """Thread 0x00007f5385b106c0 (most recent call first):
   File "/x/unhang_smoke.py", line 2107 in keep_watch
@@ -125,9 +125,8 @@ def test_the_main_threads_place_is_read_from_a_stack():
 def test_a_suspect_gets_what_was_seen_on_its_own_node_and_its_own_stack():
     suspect = Suspect("gpu001", 1, None, "all_reduce", "never entered collective 7", "look")
     other = Suspect("gpu002", 2, None, "all_reduce", "waits", "look")
-    evidence = [{"rank": 1, "stack": STACK}, {"rank": 2, "stack": ""}]
-    seen = [node(kernel_log=["NVRM: Xid (PCI:0000:3b:00): 79"]), {**node(), "host": "gpu002"}]
-    first, second = with_likely([suspect, other], seen, evidence)
+    seen = clues_of(node(kernel_log=["NVRM: Xid (PCI:0000:3b:00): 79"]))
+    first, second = with_likely([suspect, other], {"gpu001": seen}, {1: where_of(STACK), 2: None})
     assert first.why.startswith("never entered collective 7; likely: its kernel log says ")
     assert "it stands in all_reduce" in first.why
     assert second.why == "waits"
@@ -138,7 +137,7 @@ def test_when_the_way_is_suspected_the_node_of_each_clue_is_named():
         Suspect(None, None, None, "all_reduce", "none left it", "look"),
         [Rise("gpu001", "ib0 symbol_error", 90, 10, 0)],
     )
-    [way] = with_likely([suspect], [node(), {**node(), "host": "gpu002"}], [], rises)
+    [way] = with_likely([suspect], {"gpu001": clues_of(node(), rises), "gpu002": []}, {})
     assert (
         way.why
         == "none left it; likely: gpu001: ib0 symbol_error rose by 90, normal are up to 10 and none"
