@@ -75,7 +75,7 @@ LEARNT_BY_HEART = (
     "accelerate-uneven-loader", "ddp-checkpoint-reentrant", "gloo-rank-dies",
     "gloo-rank-late", "jax-proxy-in-environment", "lightning-barrier-rank0-callback",
     "pipeline-recv-without-send", "rank-stopped",
-    "rank-waits-for-own-lock", "error-handling-off-rank-waits", "json-lines-log",
+    "rank-waits-for-own-lock", "json-lines-log",
     "p2p-off-on-one-rank", "recompile-one-rank-others-time-out",
     "shard-read-crawls", "slurm-each-task-alone", "two-agents-second-killed-whole",
     "two-nodes-master-is-loopback", "early-stopping-decided-per-rank",

@@ -6,33 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 
 MOST_NAMED = 8
 # facts of lines whose rank waited for others
-WAITED = (
-    "timeout", "store_timeout", "gloo_wait", "peer_gone", "tasks_not_met", "clients_joined",
-    "barrier_broken",
-)  # fmt: skip
 HEADED_LINES = 100
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
 _RANK = re.compile(r"rank \d+")
 _NODE_RANK = re.compile(r"--(?:node|machine)[_-]rank[= ](\d{1,4})\b")
-_FIELDS = {
-    "pod": "pod {}", "target": "storage target {}", "server": "server {}",
-    "container": "container {}",
-    "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}",
-    "ca": "adapter {}",
-    "peer": "peer {}", "address": "address {}", "interface": "interface {}",
-    "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}",
-    "job": "job {}", "segment": "segment {}", "symbol": "symbol {}",
-    "second": "rank {}", "port": "port {}", "gpus": "GPU {}", "test": "test {}",
-    "cgroup": "cgroup {}",
-    "library": "library {}", "what": "{}", "raised_at": "raised in {}", "link": "link {}",
-    "path": "{}", "function": "{}",
-}  # fmt: skip
 
 
 def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
@@ -51,7 +35,7 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
         for text in _of_event(event, facts):
             if misses and text.startswith("host "):
                 continue
-            if event.fact not in WAITED or not _RANK.fullmatch(text):
+            if event.fact not in table("groups")["waited"]["names"] or not _RANK.fullmatch(text):
                 named.setdefault(text)
     found = [who for who in named if not common or who in common or not _RANK.fullmatch(who)]
     ranks = [who for who in found if _RANK.fullmatch(who)][:1]
@@ -72,10 +56,10 @@ def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:
     yield from _reported_process(event, facts)
     yield from _of_heading(event, facts)
-    for name, template in _FIELDS.items():
+    for name, row in table("named_by_lines").items():
         value = (event.fields.get(name) or "").strip(" .,;:'\"")
         if value and value != "<unknown>":
-            yield template.format(value) + (
+            yield row["words"].format(value) + (
                 _host_of(value, event, facts) if name in ("peer", "address") else ""
             )
             if name == "pci":
@@ -109,7 +93,8 @@ def _of_heading(event: Event, facts: Facts) -> Iterable[str]:
         for name, text in one.fields.items()
         if text
     }
-    yield from (_FIELDS[name].format(text) for name, text in latest.items())
+    words = table("named_by_lines")
+    yield from (words[name]["words"].format(text) for name, text in latest.items())
 
 
 def _host_of(peer: str, event: Event, facts: Facts) -> str:

@@ -11,6 +11,7 @@ from unhang.core.text import counted, listed, visible
 from unhang.core.together import NOT_READ
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.screen import Quote, VerdictScreen, path_shown, place_of
+from unhang.jobs.diagnose.rank_names import named_ranks
 from unhang.jobs.diagnose.rendering import (
     facts_in_words,
     matched_in,
@@ -112,7 +113,9 @@ def _screen(diagnosis: Mapping[str, Any]) -> VerdictScreen:
 
 def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     first, *others = shown_causes(diagnosis)
-    named = listed([visible(one, 80) for one in first["where"]], NAMED_ON_SCREEN)
+    ranks = sorted(int(one[5:]) for one in first["where"] if one[:5] == "rank ")
+    others_named = [visible(one, 80) for one in first["where"] if one[:5] != "rank "]
+    named = listed([named_ranks(ranks)] * bool(ranks) + others_named, NAMED_ON_SCREEN)
     lines = []
     if others and not diagnosis["decided"]:
         also = [f"{one['title']} ({one['certainty']})" for one in others[:2]]
@@ -167,7 +170,7 @@ def _quote(line: Mapping[str, Any]) -> Quote:
     """A line of the document, cut around what matched in it; of a stack what its rule says."""
     place = place_of(line["file"], line["line"]) if line["line"] else ""
     if "at" in line or "says" not in line:
-        return Quote(line["text"], place, matched_in(line))
+        return Quote(line["text"].replace("\t", " "), place, matched_in(line))
     return Quote(line["says"].partition(", and ")[0], place)
 
 

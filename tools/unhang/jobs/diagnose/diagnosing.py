@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.together import Together
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.audited import printed_evidence
 from unhang.jobs.diagnose.fitting_remedies import (
-    OF_NVIDIA,
     commands_of_others,
     experiments_made,
     fitting_remedy,
@@ -248,7 +248,7 @@ def document(
     rows = load_causes()
     causes = rank_causes(facts, rows, more, without)
     maker = other_accelerator(facts)
-    causes = [cause for cause in causes if not (maker and cause.id in OF_NVIDIA)]
+    causes = [cause for cause in causes if not (maker and cause.id in table("causes_of_nvidia"))]
     decided = is_decided(causes)
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more, without)

@@ -24,14 +24,6 @@ P2P_OFF = "NCCL_P2P_DISABLE=1"
 # evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
 OF_ADAPTERS = ("ib-completion-protection",)
 FAILING_GPU = "xid_hardware"
-# Causes that only NVIDIA's GPUs, driver and NCCL can have.
-OF_NVIDIA = (
-    "acs_iommu", "cuda_driver_too_old", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down",
-    "gdr_peermem_missing", "gpu_not_in_build",
-    "kernel_module_not_loaded", "mig_unsupported", "mps_unreachable", "nccl_bug",
-    "nccl_version_conflict", "nvlink_down", "unsupported_p2p_geforce",
-    "version_mismatch_driver_library", "vgpu_unsupported_feature", "xid_hardware",
-)  # fmt: skip
 _BARE = re.compile(r"(?i:NVIDIA |GeForce )")
 # The launcher or scheduler that prints a line -> the first words of its commands. A remedy may have
 # a clause for each: "under Ray: ...; over ssh: ...".

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
@@ -20,7 +21,7 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
-from unhang.jobs.diagnose.meaning.events import events_that_count
+from unhang.jobs.diagnose.meaning.events import events_that_count, without_slow_majority
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
 from unhang.jobs.diagnose.standing import seen_in_stacks
 from unhang.jobs.diagnose.waits import row_of_waits, waits_in_words, waits_of_log
@@ -30,8 +31,6 @@ from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
 # facts of lines that follow from another rank's end or wait
-CONSEQUENCES = ("timeout", "store_timeout", "peer_gone", "root_cause", "failed_exit", "aborted",
-                "gloo_wait", "local_peer_closed", "tasks_not_met")  # fmt: skip
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
 # lines of torchrun's list of failures
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")
@@ -172,7 +171,10 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
     scans = _with_hosts_of_files(scans)
-    events = tuple(event for scan in scans for event in events_that_count(scan.events))
+    words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
+    events = without_slow_majority(
+        [event for scan in scans for event in events_that_count(scan.events)], words
+    )
     by_fact: dict[str, list[Event]] = {}
     for event in events:
         if event.fact:
@@ -199,7 +201,6 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     )
     made = [call for scan in scans for call in scan.calls.values()]
     traced = traced_calls(made, set_up) if made else None
-    words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
     return Facts(
         events,
         by_fact,
@@ -437,7 +438,7 @@ def _failures(facts: Facts) -> Iterator[dict[str, Any]]:
         if event.source or seen & {who, event.place} or len(seen) >= 2 * MOST_LISTED:
             continue
         seen |= {who, event.place}
-        follows = event.kind == "symptom" or event.fact in CONSEQUENCES
+        follows = event.kind == "symptom" or event.fact in table("groups")["follow"]["names"]
         yield {
             **evidence_of(event),
             **_whose(rank_of(event), event.prefix.host, facts),

@@ -18,11 +18,10 @@ from typing import Any
 from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.screen import FAULTS, filled, host_name
 from unhang.jobs.diagnose.affected import who_is_meant
-from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, launchers, other_accelerator
+from unhang.jobs.diagnose.fitting_remedies import launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.conclusion import (
-    OF_A_MACHINE_FACTS,
     Conclusion,
     tells_of_a_job,
 )
@@ -70,13 +69,6 @@ WHICH_PYTHON = (
     "another python than in your shell: PATH or the image; the same: install the module there",
 )
 # facts that show that the output of a command is among the inputs -> beginning of the command
-OUTPUT_OF = {
-    "nvlink_gpu": "nvidia-smi nvlink -s",
-    "gid_row": "show_gids",
-    "driver_version": "cat /proc/driver/nvidia/version",
-    "topology": "nvidia-smi topo",
-    "ib_adapter": "ibstat",
-}
 BETWEEN_GPUS = ("the same job with NCCL_P2P_DISABLE", "the same start with NCCL_P2P_DISABLE")
 # as the kernel, syslog and the journal begin a line
 _KERNELS = re.compile(
@@ -133,7 +125,7 @@ def _of_causes(
 ) -> Iterator[Step]:
     """The commands of the first cause that can be filled; of those with one meaning the first."""
     told = set()
-    if not causes or (other_accelerator(facts) and causes[0].id in OF_NVIDIA):
+    if not causes or (other_accelerator(facts) and causes[0].id in table("causes_of_nvidia")):
         return
     for one in rows[causes[0].id].get("commands", ()):
         command = filled(one["run"], values)
@@ -146,7 +138,7 @@ def _of_what_was_seen(
     facts: Facts, word: str, values: Mapping[str, Sequence[str]], on_one_host: bool
 ) -> Iterator[Step]:
     """What fits without a command of a cause. word: of the conclusion."""
-    of_tools = any(map(facts.of, OF_A_MACHINE_FACTS)) and not (tells_of_a_job(facts))
+    of_tools = any(map(facts.of, table("facts_of_machines"))) and not (tells_of_a_job(facts))
     if is_kernel_log(facts) or (of_tools and word == "healthy"):
         yield from STEPS_OF_A_MACHINE
         return
@@ -215,7 +207,7 @@ def commands_with_output(facts: Facts) -> list[str]:
     """Beginnings of commands whose output is among the inputs, or that decide nothing where all
     stacks stand outside of collectives."""
     return [
-        *(command for fact, command in OUTPUT_OF.items() if facts.of(fact)),
+        *(row["shown_by"] for fact, row in table("shown_facts").items() if facts.of(fact)),
         *(["the flight recorder's"] if facts.flights else []),
         *([] if KERNELS_LOG in not_given(facts) else ["dmesg"]),
         *([*BETWEEN_GPUS] if common_place(facts) else []),

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import (
@@ -37,28 +38,6 @@ FAMILY = "family-"  # prefix of signatures that show only the part of a program
 # shows what ran out and not who used it, so it is at most a warning by itself
 CONSEQUENCES = ("cuda-out-of-memory",)
 # what follows from lines of watchdogs, or from counts at one moment; no line names the cause
-INFERENCES = (
-    "timeouts-differ-in-operation",
-    "timeouts-differ-in-sequence",
-    "timeouts-differ-in-size",
-    "groups-in-a-ring",
-    "rank-not-there",
-    "same-collective",
-    "late-hang",
-    "start-up-transfer",
-    "no-answer-to-signal",
-    "ras-behind",
-)
-TROUBLE = (  # evidence that by itself shows a fault
-    "p2p-silent",
-    "recorders-behind",
-    "recorders-lag",
-    "recorders-ring",
-    "ras-behind",
-    "stands-elsewhere",
-    "stacks-differ",
-    "sxid",
-)
 
 
 @dataclass(frozen=True)
@@ -176,7 +155,8 @@ def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[
     ):
         return True
     return any(
-        one.weight >= (SUPPORTING if one.words else STRONG) or one.id in TROUBLE
+        one.weight >= (SUPPORTING if one.words else STRONG)
+        or one.id in table("groups")["trouble"]["names"]
         for one in (*_combined(facts, without), *more)
     )
 
@@ -210,7 +190,7 @@ def certainty_of(cause: Cause) -> str:
     more than what follows from who timed out where."""
     if cause.severity == "info":
         return "possible"
-    named = any(one.id not in INFERENCES for one in cause.for_)
+    named = any(one.id not in table("groups")["inferred"]["names"] for one in cause.for_)
     if named and cause.points >= DECISIVE and cause.score >= SURE:
         return "sure"
     return "likely" if cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"

@@ -155,7 +155,7 @@ def named_roots(ras: RasStanding) -> list[int]:
 
 def kind_and_words(ras: RasStanding, named: Sequence[int]) -> tuple[str, str]:
     """What RAS shows of the ranks that it names: a key of
-    _BY_RAS in recording_rules.py; and the same as a sentence."""
+    causes_by_ras in lines.yml; and the same as a sentence."""
     waited = ras.waited
     if waited.left_the_order:
         kind = "order"

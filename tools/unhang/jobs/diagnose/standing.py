@@ -28,10 +28,6 @@ LOCK, ELSEWHERE, ONE_LINE = "waiting for a lock", "elsewhere", "in one line"
 WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
 # Calls below which a host waits for its GPU without a frame of a library.
 MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
-# Processes beside the ranks: workers of data loaders and compilers, and launchers.
-_NO_RANK = re.compile(
-    r"\(/?\S*(?:torch/utils/data/_utils/worker|torch/_inductor/compile_worker/\S*|torch/distributed/launcher/\w+|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py"
-)
 _FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$|_coalesced$")
 # Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
 PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
@@ -62,7 +58,7 @@ class Standing(NamedTuple):
         """Whether the others wait for it in healthy jobs too: one dump does not show whether it
         goes on; or a second one shows that it does. So does a loop that never ends, which looks
         like long work."""
-        return self.activity.name in WORK or bool(self.stack.moved) or self.is_awake
+        return self.activity.name in WORK or self.stack.moved or self.is_awake
 
 
 def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
@@ -71,7 +67,7 @@ def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
     found = {}
     for name, stack in stacks.items():
         activity = activity_of(stack.calls)
-        if activity is not None and not any(_NO_RANK.search(call) for call in stack.calls):
+        if activity is not None:
             found[name] = Standing(stack, activity)
     rows = {name: {"command": one.stack.command or None} for name, one in found.items()}
     others = {one.row for one in odd_ones_out(rows)}
@@ -138,14 +134,20 @@ def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
     does not show whom it is for."""
     ranks = standings(stacks.get(MAIN, {}))
     odd, _ = who_is_elsewhere(ranks)
+    # where nobody stood before, the last look shows a wait of which nobody knows that it ends
+    before = {one.stack.before for one in ranks.values()}
+    usual = all(ranks[name].stack.own_calls in before for name in odd)
     return Seen(
         _numbers(one for one in ranks.values() if one.activity.awaits_ranks),
         _numbers(ranks[name] for name in odd),
         _numbers(one for one in ranks.values() if one.is_at_work),
         _numbers(one for one in ranks.values() if one.activity.name == SERVING),
-        any(one.stack.moved for one in ranks.values() if one.activity.awaits_ranks)
-        # of a job that hangs few move, those that poll; by majority, which was not measured
-        or sum(bool(one.stack.moved) for one in ranks.values()) * 2 > len(ranks),
+        usual
+        and (
+            any(one.stack.moved for one in ranks.values() if one.activity.awaits_ranks)
+            # of a job that hangs few move, those that poll; by majority, which was not measured
+            or sum(one.stack.moved for one in ranks.values()) * 2 > len(ranks)
+        ),
     )
 
 

@@ -57,7 +57,7 @@ class LastWords:
         found: dict[tuple[int, bytes], list[tuple[int, int]]] = {}
         for index in range(max(0, len(lines) - LAST_LINES), 0 if self.gave_up else len(lines)):
             line, rank = lines[index], rank_of_file
-            if _GAVE_UP[0] in line or _GAVE_UP[1] in line:
+            if gave_up(line):
                 self.gave_up = True
                 break
             if (
@@ -81,6 +81,11 @@ class LastWords:
             if known is None or known.head == head or known.printed <= len(places):
                 text, printed = _text(lines[index]), len(places)
                 self.steps[rank] = RankLine(file, first + index, text, head, printed, number)
+
+
+def gave_up(line: bytes) -> bool:
+    """Whether a watchdog spoke: what follows only follows from that."""
+    return _GAVE_UP[0] in line or _GAVE_UP[1] in line
 
 
 def _text(line: bytes) -> str:

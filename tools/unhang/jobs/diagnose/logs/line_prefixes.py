@@ -3,25 +3,13 @@ A line may have none of them."""
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import re
 from dataclasses import dataclass, replace
 
 LOOKED_AT = 260  # maximum length of a prefix
-_MONTHS = {
-    "Jan": 1,
-    "Feb": 2,
-    "Mar": 3,
-    "Apr": 4,
-    "May": 5,
-    "Jun": 6,
-    "Jul": 7,
-    "Aug": 8,
-    "Sep": 9,
-    "Oct": 10,
-    "Nov": 11,
-    "Dec": 12,
-}
+_MONTHS = {name: number for number, name in enumerate(calendar.month_abbr)}
 _ISO = re.compile(
     r"(?<!\d)(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)[T"
     r" _](?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?(?P<z>Z|[+-]\d\d:?\d\d)?"

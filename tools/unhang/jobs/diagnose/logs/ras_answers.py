@@ -87,10 +87,9 @@ def _answer(found: dict[str, Any], kept: RasText, text: str, start: int, part: s
 
 
 def first_and_last(answers: Sequence[RasAnswer]) -> tuple[RasAnswer, RasAnswer]:
-    """The last answer, and the first one about the same communicators in the same form."""
-    last = answers[-1]
-    first = next(one for one in answers if _kind(one) == _kind(last))
-    return first, last
+    """The last answer, and the one before it about the same communicators in the same form."""
+    *before, last = answers
+    return next((one for one in before[::-1] if _kind(one) == _kind(last)), last), last
 
 
 def _kind(answer: RasAnswer) -> tuple[str, frozenset[str]]:

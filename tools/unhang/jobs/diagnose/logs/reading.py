@@ -121,13 +121,18 @@ def _log_of_job(name: str) -> str:
     )
 
 
+def _by_number(name: str) -> list[str]:
+    """Puts look10 behind look9, whose order is that of their times."""
+    return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
 def _files_under(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
     for folder, folders, files in os.walk(path, followlinks=False):
-        folders.sort()
-        for file in sorted(files):
+        folders.sort(key=_by_number)
+        for file in sorted(files, key=_by_number):
             one = Path(folder) / file
             if stat.S_ISREG(one.stat(follow_symlinks=False).st_mode):
                 yield one

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from unhang.core.text import counted
 from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
-from unhang.jobs.diagnose.logs.last_words import LAST_LINES, RankLine
+from unhang.jobs.diagnose.logs.last_words import LAST_LINES, RankLine, gave_up
 from unhang.jobs.diagnose.logs.line_prefixes import parse_stamp
 from unhang.jobs.diagnose.logs.reading import Block
 
@@ -33,7 +33,7 @@ FEWEST_TIMES = 3
 LONG_S = 60  # of silence or of a state, where one moment shows no pace
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?")
 _PAIR = re.compile(
-    r'"?([A-Za-z][\w.-]{0,40})"?(?: ?[=:#]{1,2} ?|[ =:#])"?(-?\d{1,18}(?:\.\d{1,9})?)\b'
+    r'"?([A-Za-z][\w./-]{0,40})"?(?: ?[=:#]{1,2} ?|[ =:#])"?(-?\d{1,18}(?:\.\d{1,9})?)\b'
 )
 _WORD = re.compile(r'([A-Za-z][\w.-]{0,40})=("[^"]{1,80}"|[A-Za-z][\w.-]{0,80})')
 _SHARE = re.compile(r"(?<![\d/])(\d{1,9})/(\d{1,9})(?![\d/])")  # of a progress bar
@@ -111,6 +111,8 @@ def _records(file: str, block: Block) -> Iterator[Record]:
     line = RankLine(file, 0, "")
     metrics: dict[str, tuple[RankLine, dict[str, str]]] = {}
     for at in range(max(0, len(block.lines) - LAST_LINES), len(block.lines)):
+        if gave_up(block.lines[at]):
+            break
         text = block.lines[at][:LONGEST].decode("utf-8", "replace").strip()
         here = RankLine(file, block.number(at), text)
         # `key: value`, a record is a paragraph of them, or a section of a rank

@@ -40,6 +40,10 @@ _HEADING = re.compile(
 _REMARK = re.compile(
     r"(?:[$#=>*-]|[^\n]{0,100}py-spy)[^\n]{0,160}?\brank[ =:_-]{0,2}(\d{1,6})\b", re.I
 )
+# Processes beside the ranks: workers of data loaders and compilers, and launchers.
+_NO_RANK = re.compile(
+    r"\(/?\S*(?:torch/utils/data/_utils/worker|torch/_inductor/compile_worker/\S*|torch/distributed/launcher/\w+|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py"
+)
 _OF_COMMAND = re.compile(r"\bRANK=(\d{1,6})\b|--(?:local[-_])?rank[= ](\d{1,6})\b")
 _DIGITS = re.compile(r"\d+")
 _PART = re.compile(r"(\d{1,5})(?: to |-)(\d{1,5})|(\d{1,5})")
@@ -62,7 +66,7 @@ class Stack:
     ~3 of a launcher's label 3 until the file is read.
     command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
     saw it hold the interpreter's lock. of_file: the name of the file alone tells the rank.
-    moved: the job's own calls are others than in the look before; None without one."""
+    before: the job's own calls in the look before."""
 
     rank: int | None
     pid: int | None
@@ -73,12 +77,22 @@ class Stack:
     idle: bool = False
     gil: bool = False
     of_file: bool = False
-    moved: bool | None = None
+    before: tuple[str, ...] | None = None
 
     @property
     def calls(self) -> list[str]:
         """The frames as text."""
         return [frame.text for frame in self.frames]
+
+    @property
+    def own_calls(self) -> tuple[str, ...]:
+        """The job's own among them."""
+        return tuple(user_frames(self.calls))
+
+    @property
+    def moved(self) -> bool:
+        """Whether they are others than in the look before."""
+        return self.before not in (None, self.own_calls)
 
     @property
     def name(self) -> str:
@@ -241,17 +255,17 @@ def by_thread(stacks: Sequence[Stack]) -> Mapping[str, dict[str, Stack]]:
     several files have is a local rank on several nodes: those are named by their pids."""
     first: dict[tuple[int | None, str], int | None] = {}
     pids: dict[int | None, set[int | None]] = {}
+    stacks = [one for one in stacks if not any(map(_NO_RANK.search, one.calls))]
     for stack in stacks:
         pid = first.setdefault((stack.rank, stack.file), stack.pid)
         pids.setdefault(stack.rank, set()).add(pid if stack.of_file else stack.pid)
     found: dict[str, dict[str, Stack]] = {}
     for stack in stacks:
         is_child = stack.of_file and stack.pid != first[stack.rank, stack.file]
-        is_shared = (is_child or len(pids[stack.rank]) > 1) and stack.pid is not None
+        is_shared = (is_child or len(pids[stack.rank] - {None}) > 1) and stack.pid is not None
         one = replace(stack, rank=None) if is_shared else stack
         before = found.setdefault(one.thread, {}).get(one.name)
-        if before and before.file != one.file and before.pid == one.pid:
-            own = [user_frames(each.calls) for each in (before, one)]
-            one = replace(one, moved=own[0] != own[1])
+        if before and before.pid == one.pid:
+            one = replace(one, before=before.own_calls)
         found[one.thread][one.name] = one
     return found

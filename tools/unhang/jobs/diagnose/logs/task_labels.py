@@ -32,9 +32,10 @@ _WITH_RANKS = (
 
 @dataclass
 class Labels:
-    """ranks: label -> the rank that its lines name themselves; None where they name several.
-    differ: whether a label is not the number of its rank."""
+    """of_file: the rank of all labels. ranks: label -> the rank that its lines name themselves;
+    None where they name several. differ: whether a label is not the number of its rank."""
 
+    of_file: int | None = None
     ranks: dict[int, int | None] = field(default_factory=dict)
     differ: bool = False
 
@@ -53,6 +54,8 @@ class Labels:
         not known. Any other number as it is."""
         if number is None or number >= 0:
             return number
+        if self.of_file is not None:
+            return self.of_file
         return self.ranks.get(~number, None if self.differ else ~number)
 
     def by_rank(self, rows: Mapping[int, Row]) -> dict[int, Row]:

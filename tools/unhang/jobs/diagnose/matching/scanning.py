@@ -57,7 +57,7 @@ _ADVICE = re.compile(
 )
 _OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
 _RANK_LABEL = re.compile(rb"\[rank\d{1,6}\]|\[default\d{1,6}\]")
-_RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
+_RANK_IN_FILE = re.compile(r"(?<!node[_-])rank[_-]?(?P<rank>\d{1,6})\b")
 # torchrun --log-dir, a folder for each local rank
 _RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(?P<rank>\d{1,5})/std(?:out|err)\.log$")
 # of pdsh and clush, before each line
@@ -183,8 +183,12 @@ def _end_with(before: Block | None, block: Block) -> Block:
     return Block(before.first, [*before.lines, *block.lines], numbers, block.wrapping)
 
 
-def _name_ranks(scan: Scan, labels: Labels, stacks: Iterable[Stack]) -> None:
-    """Puts the rank where only a launcher's label stands before a line."""
+def _name_ranks(scan: Scan, labels: Labels, stacks: Sequence[Stack]) -> None:
+    """Puts the rank where only a launcher's label stands before a line. The name of a file whose
+    lines have one label is known better than the label."""
+    rows = (*scan.words.lines, *scan.words.steps, *(one.rank for one in stacks))
+    if len({number for number in rows if number is not None and number < 0}) == 1:
+        labels.of_file = rank_in_name(scan.file)
     scan.stacks = [replace(one, rank=labels.rank_of(one.rank)) for one in stacks]
     scan.words.lines = labels.by_rank(scan.words.lines)
     scan.words.steps = labels.by_rank(scan.words.steps)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from unhang.core.catalogue.own_tables import table
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import listed
@@ -16,8 +17,10 @@ from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.reading import Input
+from unhang.jobs.diagnose.logs.stacks import MAIN
 from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, rank_of
 from unhang.jobs.diagnose.meaning.rules.failures import (
+    OUTPUT,
     failed_of_root,
     killed_first,
     peer_without_log,
@@ -46,6 +49,7 @@ from unhang.jobs.diagnose.rank_names import (
     named_ranks,
 )
 from unhang.jobs.diagnose.ras_standing import kind_and_words, named_roots
+from unhang.jobs.diagnose.standing import LOCK, WORK, standings
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also
 # when its workers are gone.
@@ -132,26 +136,6 @@ NO_LOG_AMONG = (
     " together with the job's log"
 )
 OF_A_JOB = ("progress", "healthy", "symptom")
-OF_A_JOB_FACTS = (
-    "framework",
-    "launch_shape",
-    "world_size",
-    "bootstrap",
-    "transport",
-    "init_start",
-    "network_used",
-    "nccl_version",
-)
-OF_A_MACHINE_FACTS = (
-    "bandwidth_row", "dcgm_row", "fabric_manager_not_needed", "gid_row", "gpu_listed",
-    "gpu_load", "gpu_row",
-    "ib_adapter", "interface", "link_mtu", "link_up", "link_width",
-    "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
-    "peer_access", "peermem_loaded", "route", "slurm_node", "test_device",
-    "tool_output", "topology",
-)  # fmt: skip
-"""Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
-remarks and advice are not among them."""
 # facts that a sentence names as well as a program does
 NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version", "container")
 MOST_LAST_WORDS = 3
@@ -192,6 +176,21 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
         " others that do not come, or wait for something else"
     )
     return Conclusion("no_end", why, place.line, (ASK_IN_ONE_PLACE.format(place.call),))
+
+
+def all_at_one_work(facts: Facts) -> Conclusion | None:
+    """All ranks compile, load or save, as those of a healthy job do."""
+    ranks = standings(facts.stacks.get(MAIN, {})).values()
+    does = {one.activity.name: one for one in ranks if one.activity.name != LOCK}
+    if len(ranks) < 2 or len(does) != 1 or not does.keys() <= {*WORK}:
+        return None
+    (one,) = does.values()
+    why = (
+        f"all {len(ranks)} ranks are {one.activity.name} ({one.activity.where}) or wait for one"
+        " that is, as in a healthy job; whether it ends, a second dump shows"
+    )
+    line = RankLine(one.stack.file, one.stack.frames[0].line, one.stack.frames[0].shown)
+    return Conclusion("no_end", why, line, (ASK_ONE_RANK.format("every rank"),))
 
 
 def rank_that_works(facts: Facts) -> Conclusion | None:
@@ -723,7 +722,7 @@ def _of_files(conclusion: Conclusion, looked: Collection[str], facts: Facts) -> 
 def tells_of_a_job(facts: Facts) -> bool:
     """Whether a line that nobody only quotes tells of a job's progress, end, wait or set-up."""
     lines = any(event.kind in OF_A_JOB for event in facts.plain)
-    return lines or bool(facts.timeouts) or any(map(facts.of, OF_A_JOB_FACTS))
+    return lines or bool(facts.timeouts) or any(map(facts.of, OUTPUT))
 
 
 def _job_without_end(facts: Facts) -> Conclusion | None:
@@ -746,7 +745,7 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 
 
 def _machine(facts: Facts) -> Conclusion | None:
-    known = {one.file for name in OF_A_MACHINE_FACTS for one in facts.of(name)}
+    known = {one.file for name in table("facts_of_machines") for one in facts.of(name)}
     if facts.of_tools or known:
         what = f" in {listed([*dict.fromkeys(facts.of_tools)], 4)}" if facts.of_tools else ""
         files = {*facts.ends} if facts.of_tools else known
@@ -776,6 +775,7 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     _set_up,
     stacks_that_moved,
     _end_reported,
+    all_at_one_work,
     stacks_in_one_place,
     rank_that_works,
     _reported_end,
@@ -788,6 +788,7 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
 )
 WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     stacks_that_moved,
+    all_at_one_work,
     stacks_in_one_place,
     rank_that_works,
     _ras,

@@ -4,7 +4,7 @@ failures of attempts that a later one made good. Values in, values out."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,7 @@ _REPORTED_AS_SURVIVED = re.compile(
     r"\b(?i:retry(?:ing)?|retries|will try again|trying"
     r" again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b"
 )
+_RANKS = re.compile(r"(?i)\branks?\W{0,4}(\d{1,6}(?:(?:, ?| and |, and )\d{1,6})*)")
 _RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 
 
@@ -219,6 +220,16 @@ def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]
         return events
     survived = {event.line for event in events if event.kind in FAULTS}
     return [event for event in events if event.line not in survived]
+
+
+def without_slow_majority(events: Sequence[Event], ranks: Iterable[int]) -> tuple[Event, ...]:
+    """The events of all files, without lines that call ranks slow if they call most of them so:
+    then none is. ranks: of the job, as far as lines name them."""
+    called = [event for event in events if event.id == "straggler-reported"]
+    lists = " ".join(found for event in called for found in _RANKS.findall(event.text))
+    slow = {int(rank) for rank in re.findall(r"\d+", lists)}
+    is_most = len(slow) > 1 and len(slow) * 2 > len({*range(max(slow) + 1), *ranks})
+    return tuple(event for event in events if not is_most or event not in called)
 
 
 def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:

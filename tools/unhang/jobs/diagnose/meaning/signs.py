@@ -34,16 +34,7 @@ _FRAME = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?:File \".{1,300}\", line \d{1,
 
 def hang_signs(facts: Facts) -> list[Event]:
     """The lines that report a hang or a timeout, in any wording."""
-    names = [
-        "timeout",
-        "store_timeout",
-        "hang_told",
-        "vllm_stall",
-        "jax_stuck",
-        "horovod_stall",
-        "desync",
-        "stack_dump",
-    ]
+    names = [*table("groups")["hang"]["names"]]
     if not facts.of("training_step"):  # somebody who stops a running job does not report a hang
         names.append("interrupted")
     signs = facts.said(*names)

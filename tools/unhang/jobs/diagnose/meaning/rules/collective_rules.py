@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from unhang.core.quotes import leading_words
 from unhang.core.text import counted
 from unhang.core.verdict.waited_rows import waited_headline
+from unhang.jobs.diagnose.fitting_remedies import serves
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.log_groups import Timeout, begun_late, size_that_must_agree
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -29,7 +30,6 @@ START_UP_SEQ = 50  # a collective so early belongs to start-up
 # elements; such a collective is a barrier or a message about the state, not a transfer of data
 TINY = 1024
 LATE_SEQ = 1000  # a collective so late does not belong to start-up
-SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generation", "tensorrt_llm")
 # numbered for each pair of ranks, so that numbers and operations differ in every pipeline
 BETWEEN_STAGES = {"SEND", "RECV"}
 # torch prints the largest number for a batch of messages, which has no size
@@ -202,12 +202,8 @@ def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> 
 def _is_late(facts: Facts, seq: int) -> bool:
     """Whether many steps had worked: they are in the log, or the sequence number is too high for a
     start-up."""
-    works = facts.said("training_step", "bar") or _serves(facts)
+    works = facts.said("training_step", "bar") or serves(facts)
     return seq > (LATE_SEQ if works else 10 * LATE_SEQ)
-
-
-def _serves(facts: Facts) -> bool:
-    return any(name in event.text for event in facts.events for name in SERVERS)
 
 
 def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidence]:
@@ -215,7 +211,7 @@ def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidenc
     call, or none; a server waits inside NCCL."""
     why = "many collectives had worked before this large one, so the limit is not the reason"
     first, second = (
-        ("nccl_bug", "rank_desync_app") if _serves(facts) else ("rank_desync_app", "nccl_bug")
+        ("nccl_bug", "rank_desync_app") if serves(facts) else ("rank_desync_app", "nccl_bug")
     )
     yield Evidence(first, HINTING + 0.4, why, events[:2], "late-hang")
     yield Evidence(second, HINTING, why, events[:1], "late-hang")

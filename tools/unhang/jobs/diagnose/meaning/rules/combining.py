@@ -1,10 +1,10 @@
 """Causes that follow from several facts together: ranks that differ, work that was in progress, a
 hang without a message.
 
-Each rule is a function facts -> evidence, with the same weights as signatures. The order does not
-matter; rules are independent of each other. A rule stays if it decides logs or keeps a healthy one
-silent. Its docstring names them below tests/fixtures; a log of a batch by the first part of its
-folder's name. A test takes each rule away and looks at these logs.
+Each public function facts -> evidence of these modules is a rule, with the same weights as
+signatures. The order does not matter; rules are independent of each other. A rule stays if it
+decides logs or keeps a healthy one silent. Its docstring names them below tests/fixtures; a log of
+a batch by the first part of its folder's name. A test takes each rule away and looks at these logs.
 """
 
 from __future__ import annotations
@@ -14,68 +14,31 @@ from functools import lru_cache
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.meaning.evidence import Evidence
-from unhang.jobs.diagnose.meaning.rules import collective_rules as collective
-from unhang.jobs.diagnose.meaning.rules import device_rules as device
-from unhang.jobs.diagnose.meaning.rules import failures
-from unhang.jobs.diagnose.meaning.rules import guard_rules as guard
-from unhang.jobs.diagnose.meaning.rules import memory_rules as memory
-from unhang.jobs.diagnose.meaning.rules import network_rules as network
-from unhang.jobs.diagnose.meaning.rules import recording_rules as recording
-from unhang.jobs.diagnose.meaning.rules import stack_rules as stack
-from unhang.jobs.diagnose.meaning.rules import time_rules as time
-from unhang.jobs.diagnose.meaning.rules import work_rules as work
+from unhang.jobs.diagnose.meaning.rules import (
+    collective_rules,
+    device_rules,
+    failures,
+    guard_rules,
+    memory_rules,
+    network_rules,
+    recording_rules,
+    stack_rules,
+    time_rules,
+    work_rules,
+)
 
-RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
-    failures.rank_failed_first,
-    failures.rank_ended_without_a_word,
-    failures.scheduler_ended_the_job,
-    collective.ranks_called_different_things,
-    collective.ranks_wait_in_one_collective,
-    collective.one_rank_says_something_else,
-    collective.rank_answers_no_signal,
-    recording.recorders_differ,
-    recording.traces_differ,
-    recording.ras_names_ranks,
-    stack.rank_stands_elsewhere,
-    stack.rank_has_no_stack,
-    stack.ranks_stand_in_different_collectives,
-    work.work_was_going_on,
-    work.main_process_prepares,
-    work.bar_still_moved,
-    work.steps_wait_for_their_data,
-    work.build_did_not_end,
-    work.some_ranks_never_started,
-    work.list_of_hosts_is_uneven,
-    work.ranks_have_two_rendezvous,
-    work.versions_of_hosts_differ,
-    work.ranks_share_a_core,
-    time.port_loses_its_link,
-    time.switch_reports_an_error,
-    time.rank_went_silent,
-    device.peer_to_peer_went_silent,
-    device.cards_without_peer_access,
-    device.no_peer_access,
-    device.old_kernel_and_hang,
-    device.several_nccl_libraries,
-    device.container_sees_no_gpu,
-    device.link_has_fewer_lanes,
-    device.link_is_slower_than_the_card,
-    memory.memory_held_by_others,
-    memory.processes_hold_equal_parts,
-    memory.ranks_share_a_gpu,
-    memory.rank_changes_its_gpu,
-    memory.all_processes_hold_one_gpu,
-    network.unreachable_interface,
-    network.rdma_not_used,
-    network.chosen_among_several_and_refused,
-    network.gpudirect_on_some_hosts,
-    network.amazon_plugin_is_not_used,
-    guard.links_are_all_used,
-    guard.duplicate_gpu_is_mig,
-    guard.name_was_found_later,
-    guard.name_leads_nowhere,
-    guard.more_joined_than_the_world,
-    guard.one_machine_needs_no_network,
+_MODULES = (
+    failures, collective_rules, recording_rules, stack_rules, work_rules, time_rules,
+    device_rules, memory_rules, network_rules, guard_rules,
+)  # fmt: skip
+_IS_RULE = {"facts": "Facts", "return": "Iterator[Evidence]"}
+RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = tuple(
+    rule
+    for module in _MODULES
+    for name, rule in vars(module).items()
+    if getattr(rule, "__annotations__", None) == _IS_RULE
+    and rule.__module__ == module.__name__
+    and not name.startswith("_")
 )
 
 

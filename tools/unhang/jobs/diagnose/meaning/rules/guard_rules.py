@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.logs.stacks import MAIN
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import DECISIVE, STRONG, SUPPORTING, Evidence, weighed
+from unhang.jobs.diagnose.standing import standings
 
 NO_ANSWER = (
     "nccl-connect-timed-out",
@@ -39,6 +41,17 @@ def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
             (measured[0],),
             "links-all-used",
         )
+
+
+def lock_has_a_builder(facts: Facts) -> Iterator[Evidence]:
+    """Ranks wait for the lock of a build, and the stack of another shows that it builds.
+
+    Keeps silent: diagnose_odd_ones/stacks/one-builds-an-extension-and-the-others-wait.
+    """
+    ranks = standings(facts.stacks.get(MAIN, {})).items()
+    if builder := next((name for name, one in ranks if one.activity.name == "compiling"), None):
+        why = f"{builder} builds, so that the lock is no dead one's"
+        yield Evidence("fused_kernel_build", -STRONG, why, (), "lock-has-a-builder")
 
 
 def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:

@@ -6,8 +6,8 @@ itself is not changed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import (
@@ -26,16 +26,6 @@ MOST_OF_A_RULE = 3
 FROM_JOB = "job:"  # with the rule of lint: ids of evidence from the job's files
 _DID_NOT_MEET = ("store_timeout", "clients_joined", "missing_ranks", "tasks_not_met")
 _NO_CONNECTION = ("connect_retried", "socket_failed", "store_timeout", "clients_joined")
-
-
-class _Row(NamedTuple):
-    """rules of lint, the cause that they support, the weight, and the function that finds the line
-    of the log that they would explain."""
-
-    rules: tuple[str, ...]
-    cause: str
-    weight: float
-    explains: Callable[[Facts], Event | None]
 
 
 def job_evidence(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -125,6 +115,11 @@ def did_not_meet(facts: Facts) -> Event | None:
     )
 
 
+def process_killed(facts: Facts) -> Event | None:
+    """A process that was killed."""
+    return next(iter(facts.said("killed")), None)
+
+
 def system_call_failed(facts: Facts) -> Event | None:
     """NCCL's unhandled system error, a bus error, or a line that suggests shared memory."""
     for event in facts.plain:
@@ -149,70 +144,48 @@ def slow(facts: Facts) -> Event | None:
     return None if hang_signs(facts) else next(iter(speed_falls(facts)), None)
 
 
-ROWS = (
-    _Row(("collective-on-some-ranks",), "rank_desync_app", STRONG + 1, some_ranks_wait),
-    _Row(("sharded-save-on-some-ranks",), "rank_desync_app", STRONG, some_ranks_wait_sharded),
-    _Row(("exit-before-collective",), "rank_desync_app", STRONG + 1, some_ranks_wait),
-    _Row(("decided-by-each-rank",), "rank_desync_app", SUPPORTING, some_ranks_wait),
-    _Row(("forward-on-some-ranks",), "rank_desync_app", HINTING, some_ranks_wait),
-    _Row(
-        ("exception-skips-collective", "uneven-shards"),
-        "rank_desync_app",
-        STRONG - 1,
+EXPLAINED = {
+    one.__name__: one
+    for one in (
         some_ranks_wait,
-    ),
-    _Row(
-        ("no-set-device", "gpus-fewer-than-processes"),
-        "rank_device_mapping",
-        STRONG,
+        some_ranks_wait_sharded,
         device_in_doubt,
-    ),
-    _Row(("device-by-global-rank",), "rank_device_mapping", STRONG, no_such_device),
-    _Row(
-        (
-            "nodes-differ",
-            "launcher-on-one-node",
-            "same-node-rank",
-            "standalone-of-several-nodes",
-            "hostfile",
-            "slots-fewer-than-ranks",
-            "meeting-points-differ",
-        ),
-        "launch_mismatch",
-        STRONG,
+        no_such_device,
         did_not_meet,
-    ),
-    _Row(
-        ("launcher-in-each-task", "more-gpus-than-ray-has"),
-        "launch_mismatch",
-        STRONG + HINTING,
-        did_not_meet,
-    ),
-    _Row(("master-is-loopback",), "dns_hostname", STRONG, did_not_meet),
-    _Row(("pod-shm", "container-shm"), "shm_too_small", STRONG, system_call_failed),
-    _Row(("pod-ipc-lock",), "memlock_ulimit", SUPPORTING, memory_not_registered),
-    _Row(("hides-fault",), "env_var_misconfig", SUPPORTING, slow),
-)
-PARTING = tuple(rule for row in ROWS if row.cause == "rank_desync_app" for rule in row.rules)
+        system_call_failed,
+        memory_not_registered,
+        slow,
+        process_killed,
+    )
+}
+PARTS_RANKS = "rank_desync_app"
 
 
 def _of_findings(facts: Facts) -> Iterator[Evidence]:
-    """A finding of lint, and the line of the log that it would explain.
+    """A finding of lint or a trait of a file, and the line of the log that it would explain.
 
     Decides diagnose_job_files/held_back/barrier-of-main-process,
     diagnose_job_files/held_back/launcher-without-srun,
-    diagnose_job_files/held_back/pod-without-shared-memory.
+    diagnose_job_files/held_back/pod-without-shared-memory,
+    diagnose_job_files/rules/each-node-is-its-own-master,
+    diagnose_job_files/rules/memory-of-the-job.
     """
-    for row in ROWS:
+    for row in table("explained_by_files").values():
         found = [
-            (file, one) for file in facts.job for one in file.findings if one.rule in row.rules
+            (file, one) for file in facts.job for one in file.findings if one.rule in row["rules"]
         ]
-        event = row.explains(facts) if found else None
+        traits = _traits(facts, row["trait"])[:1]
+        event = EXPLAINED[row["explains"]](facts) if found or traits else None
         if event is None:
             continue
+        for file, trait in traits:
+            beside = _traits(facts, row["beside"] or trait.name)
+            for _, other in beside[:1]:
+                why = row["why"].format(other.value)
+                yield _of_trait(row["cause"], row["weight"], why, file, trait, event)
         for file, one in found[:MOST_OF_A_RULE]:
-            yield _evidence(row.cause, row.weight, file, one, event)
-        if row.cause == "rank_desync_app" and row.weight >= STRONG:
+            yield _evidence(row["cause"], row["weight"], file, one, event)
+        if row["cause"] == PARTS_RANKS and row["weight"] >= STRONG:
             file, one = found[0]
             why = "some ranks make a call that the others do not make, so more time does not help"
             yield Evidence(
@@ -252,22 +225,6 @@ def _of_trait(
 
 def _traits(facts: Facts, name: str) -> list[tuple[JobFile, Trait]]:
     return [(file, trait) for file in facts.job for trait in file.traits if trait.name == name]
-
-
-def _of_several_nodes(facts: Facts) -> Iterator[Evidence]:
-    """A batch script of several nodes beside a program that takes its own machine for the master.
-
-    Decides diagnose_job_files/rules/each-node-is-its-own-master.
-    """
-    nodes, event = _traits(facts, "nodes"), did_not_meet(facts)
-    if not nodes or event is None:
-        return
-    for file, trait in _traits(facts, "local master")[:1]:
-        why = (
-            f"the job has {nodes[0][1].value} nodes, and each one takes itself for the master, so"
-            " they never meet"
-        )
-        yield _of_trait("dns_hostname", STRONG, why, file, trait, event)
 
 
 def _of_interfaces(facts: Facts) -> Iterator[Evidence]:
@@ -364,25 +321,6 @@ def _of_limits(facts: Facts) -> Iterator[Evidence]:
             return
 
 
-def _of_memory(facts: Facts) -> Iterator[Evidence]:
-    """A process was killed, and a file of the job limits the host's memory.
-
-    Decides diagnose_job_files/rules/memory-of-the-job.
-    """
-    killed = next(iter(facts.said("killed")), None)
-    limits = _traits(facts, "memory")
-    if killed is not None and limits:
-        file, trait = limits[0]
-        yield _of_trait(
-            "oom",
-            SUPPORTING,
-            f"the job has {trait.value} of the host's memory, and a process was killed",
-            file,
-            trait,
-            killed,
-        )
-
-
 def _of_silence(facts: Facts) -> Iterator[Evidence]:
     """A log that just stops: a remark.
 
@@ -394,20 +332,20 @@ def _of_silence(facts: Facts) -> Iterator[Evidence]:
     )
     if ended or facts.faults or hang_signs(facts):
         return
+    rows = table("explained_by_files").values()
+    parting = [rule for row in rows if row["cause"] == PARTS_RANKS for rule in row["rules"]]
     for file in facts.job:
         for one in file.findings:
-            if one.rule in PARTING and one.severity != "info":
-                yield _evidence("rank_desync_app", HINTING, file, one, None)
+            if one.rule in parting and one.severity != "info":
+                yield _evidence(PARTS_RANKS, HINTING, file, one, None)
                 return
 
 
 JOB_RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     _of_findings,
-    _of_several_nodes,
     _of_interfaces,
     _of_devices,
     _of_limits,
-    _of_memory,
     _of_silence,
 )
 """The rules over the files of a job; their docstrings name logs as those of `combining` do."""

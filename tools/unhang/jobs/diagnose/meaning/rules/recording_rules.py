@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
@@ -20,15 +21,6 @@ from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
 from unhang.jobs.diagnose.ras_standing import MOST_SHOWN, kind_and_words, named_roots
 
 _BY_CERTAINTY = {SURE: STRONG, LIKELY: SUPPORTING + 1, POSSIBLE: SUPPORTING}  # weights of a root
-_BY_RAS = {
-    "order": {"rank_desync_app": SUPPORTING + 1},
-    "behind": {"slow_rank_or_io": HINTING, "rank_desync_app": HINTING - 0.1},
-    "unlike": {"rank_desync_app": STRONG + 1},
-    "ring": {"rank_desync_app": STRONG + 1},
-    "gone": {"rank_desync_app": STRONG, "rank_failed": HINTING},
-    "dead": {"rank_failed": STRONG, "slow_rank_or_io": HINTING},
-    "silent": {"rank_failed": SUPPORTING, "slow_rank_or_io": HINTING},
-}
 
 
 def _ranks(ranks: Iterable[int]) -> tuple[str, ...]:
@@ -117,4 +109,6 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
     kind, words = kind_and_words(ras, named)
     places = tuple(line for rank in named[:MOST_SHOWN] if (line := ras.line_of(rank)))
     who = tuple(map(ras.label, named))
-    yield from weighed(_BY_RAS[kind], f"RAS: {words}", (), "ras-behind", places=places, who=who)
+    rows = [row for row in table("causes_by_ras").values() if row["kind"] == kind]
+    weights = {row["cause"]: row["weight"] for row in rows}
+    yield from weighed(weights, f"RAS: {words}", (), "ras-behind", places=places, who=who)

@@ -1,25 +1,19 @@
 """Rules over what happens again and again, or stops early: links that are lost, errors of
-NVSwitches, ranks that went silent."""
+NVSwitches, ranks whose records differ."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import median
 
 from unhang.core.catalogue.own_tables import table
-from unhang.core.quotes import leading_words
-from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
-from unhang.jobs.diagnose.logs.line_prefixes import parse_stamp
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.events import BOOT
 from unhang.jobs.diagnose.meaning.evidence import STRONG, SUPPORTING, WEAK, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 
 LOSSES, LOSSES_WITHIN_S = 3, 86_400.0
-SILENT_FOR_S = 60.0  # between the last lines of ranks
 # The guide of the fabric manager calls the interrupt one to ignore.
 _CORRECTED = re.compile(r"Single bit|Minion Link DLREQ interrupt")
 _PLACES = (("pci", "bus"), ("port", "link"))  # as the driver and the fabric manager name them
@@ -86,41 +80,15 @@ def switch_reports_an_error(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("nvlink_down", weight, why, (event,), id_, who=(f"NVSwitch {pci}",))
 
 
-def rank_went_silent(facts: Facts) -> Iterator[Evidence]:
-    """In a log of a hanging job, a rank printed its last line long before all others did, though it
-    had printed as they do. A rank that prints less than the others is none.
+def rank_differs_by_its_records(facts: Facts) -> Iterator[Evidence]:
+    """In a log of a hanging job, the lines that its ranks repeat show one that went silent, fell
+    behind or stands still.
 
     Decides diagnose_odd_ones/times/rank-that-went-silent-before-the-others.
     """
-    stamped = [
-        (moment, shown, rank, line)
-        for rank, line in facts.words.items()
-        for moment, shown in [parse_stamp(line.head)]
-        if moment is not None
-    ]
-    clocks = Counter(moment.clock for moment, *_ in stamped).most_common(1)
-    last = {
-        rank: (moment.at_s, shown, line)
-        for moment, shown, rank, line in stamped
-        if moment.clock == clocks[0][0]
-    }
-    if len(last) <= AT_LEAST or not hang_signs(facts):
-        return
-    usual = median(line.printed for *_, line in last.values())
-    rows = {str(rank): {"last": moment} for rank, (moment, *_) in last.items()}
-    for odd in odd_ones_out(rows, {"last": SILENT_FOR_S}):
-        rank = int(odd.row)
-        own, others = odd.differs["last"]
-        _, shown, line = last[rank]
-        if own > others or line.printed * 3 < usual:
-            continue
-        end = min(last.values(), key=lambda one: abs(one[0] - others))[1]
-        why = (
-            f"rank {rank} last printed at {shown}, the other {len(last) - 1}"
-            f" at {end}: {leading_words(line.text, 160)}"
-        )
-        yield Evidence(
-            "slow_rank_or_io", SUPPORTING, why, (), "rank-went-silent",
-            places=(evidence_of(line),),
-            who=(f"rank {rank}",),
-        )  # fmt: skip
+    for one in facts.counts if hang_signs(facts) else ():
+        if one.who:
+            yield Evidence(
+                "slow_rank_or_io", SUPPORTING, f"{one.who}: {one.why}", (), "records-differ",
+                places=(evidence_of(one.line),), who=(one.who,),
+            )  # fmt: skip

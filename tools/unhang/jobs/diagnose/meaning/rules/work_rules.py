@@ -4,12 +4,13 @@ hosts that differ."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from unhang.core.text import counted
-from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.core.verdict.odd_one_out import AT_LEAST
+from unhang.jobs.diagnose.log_facts import Facts, evidence_of
+from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.evidence import (
     HINTING,
     STRONG,
@@ -19,12 +20,12 @@ from unhang.jobs.diagnose.meaning.evidence import (
     weighed,
 )
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
+from unhang.jobs.diagnose.rank_names import named_ranks
 
 # lines; single-rank work at most this many lines before a timeout was still running
 NEAR_LINES = 15
-FEW_STEPS, SEVERAL_STEPS = 3, 8
+FEW_STEPS = 3
 MOST_OF_A_STEP = 0.6
-MANY_TIMES = 4.0
 Listed = tuple[str, int, Event]
 
 
@@ -41,12 +42,18 @@ def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
     if any(event.follows(last) for event in facts.of("build_done")):
         return
     if hang_signs(facts):
-        why, weight = "a build of CUDA extensions began and did not end before the timeout", 1
+        why, weight = (
+            "a build of CUDA extensions began and did not end before the timeout",
+            STRONG + 1,
+        )
     elif near_end(facts, last):
-        why, weight = "the log ends while a CUDA extension is being built", 0
+        why, weight = "the log ends while a CUDA extension is being built", STRONG
+        building = {one.file for one in starts if near_end(facts, one)}
+        if len(facts.last) == len(building) > 1:
+            why, weight = "all ranks build a CUDA extension, as a new job does", WEAK
     else:
         return
-    yield Evidence("fused_kernel_build", STRONG + weight, why, (last,), "build-unfinished")
+    yield Evidence("fused_kernel_build", weight, why, (last,), "build-unfinished")
 
 
 def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
@@ -138,9 +145,7 @@ def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
 
 
 def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
-    """Steps report how long they waited for data, and it is most of their time; or every few steps
-    one takes many times as long as the others, as where the loader's workers deliver their batches
-    together.
+    """Steps report how long they waited for data, and it came to be most of their time.
 
     Decides diagnose_batches/12/c12.
     """
@@ -151,27 +156,10 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
     shares = sorted(data / step for data, step, _ in rows if step)
     if len(shares) >= FEW_STEPS and (share := shares[len(shares) // 2]) >= MOST_OF_A_STEP:
         why = f"steps wait for their data {share:.0%} of the time"
+        # a loader that is as slow from the first step on is the job's usual pace
+        weight = STRONG if shares[0] < MOST_OF_A_STEP else WEAK
         yield Evidence(
-            "slow_rank_or_io", STRONG, why, (rows[0][2], rows[-1][2]), "steps-wait-for-data"
-        )
-    times = [(event.decimal("seconds"), event) for event in facts.said("step_took")][1:]
-    usual = (
-        sorted(seconds for seconds, _ in times)[len(times) // 4]
-        if len(times) >= SEVERAL_STEPS
-        else 0.0
-    )
-    late = [(seconds, event) for seconds, event in times if usual and seconds > MANY_TIMES * usual]
-    if SEVERAL_STEPS // 4 <= len(late) < len(times) * 3 // 4:
-        why = (
-            f"most steps take about {usual:.1f} s and every few steps one takes {late[-1][0]:.1f}"
-            " s, as where a loader delivers several batches at once"
-        )
-        yield Evidence(
-            "slow_rank_or_io",
-            SUPPORTING + HINTING,
-            why,
-            (late[0][1], late[-1][1]),
-            "steps-in-turns",
+            "slow_rank_or_io", weight, why, (rows[0][2], rows[-1][2]), "steps-wait-for-data"
         )
 
 
@@ -256,6 +244,22 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
         why = f"{len(started)} of {wanted} ranks start, the others print nothing"
         weight = WEAK if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
         yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
+
+
+def ranks_never_joined(facts: Facts) -> Iterator[Evidence]:
+    """The store counts as many ranks as have a line; those without one never came to it.
+
+    Decides diagnose_odd_ones/many_ranks/rank-that-never-started.
+    """
+    seen = {*facts.words, *map(rank_in_name, facts.last)}
+    for event in facts.said("clients_joined")[:1]:
+        missing = sorted({*range(event.number("all"))} - seen)
+        if 0 < len(missing) == event.number("all") - event.number("joined"):
+            who = named_ranks(missing)
+            why = f"{who} printed nothing, and as many did not join"
+            yield Evidence(
+                "launch_mismatch", STRONG, why, (event,), "ranks-never-joined", who=(who,)
+            )
 
 
 def _steps_follow(facts: Facts, event: Event) -> bool:
@@ -368,35 +372,48 @@ def _core(event: Event) -> str:
 
 
 def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
-    """Ranks or nodes were started with different values of a setting that all ranks of a job share,
-    and waited for each other in vain. A rank on two sides is of two jobs or attempts in one folder,
-    and one that met at another port is of an earlier attempt.
+    """Ranks or nodes were started with different values of a setting that all ranks of a job share:
+    all its ranks show theirs and none made a step, or both sides waited in vain. A rank on two
+    sides is of two jobs or attempts in one folder, and one that met at another port is of an
+    earlier attempt.
 
-    Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous.
+    Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous,
+    diagnose_odd_ones/many_ranks/two-ports-in-files-of-one-line.
     """
     # lines of whoever finds nobody at an address
     in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
     for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"):
-        given = [
-            (str(one.fields["value"]), one)
-            for one in facts.of("setting")
-            if one.fields["name"] == name
-        ]
-        first = dict(reversed(given))
-        # a file each of a rank or a node
-        known = {
-            (one.file if (rank := rank_of(one)) is None else rank, value) for value, one in given
+        sides: dict[str, dict[int | str, Event]] = {}
+        for one in facts.of("setting"):
+            if one.fields["name"] == name:
+                # a file each of a rank or a node
+                who = one.file if (rank := rank_of(one)) is None else rank
+                sides.setdefault(str(one.fields["value"]), {}).setdefault(who, one)
+        given = [who for side in sides.values() for who in side]
+        waited = {
+            value
+            for value, side in sides.items()
+            if any(one.file in in_vain for one in side.values())
         }
-        waited = {value for value, one in given if one.file in in_vain}
         # at one address a side may end its wait, and the others' is for more than there are
-        enough = waited == {*first} or (waited and name == "WORLD_SIZE")
-        if len(first) > 1 and enough and len(known) == len(dict(known)):
-            why = "; ".join(
-                f"{name}={value} in {PurePath(event.file).name}" for value, event in first.items()
-            )
+        enough = waited == {*sides} or (waited and name == "WORLD_SIZE")
+        whole = len(given) >= AT_LEAST and {*given} == {*range(len(given))} and not facts.steps
+        if len(sides) > 1 and (enough or whole) and len(given) == len({*given}):
+            by_size = sorted(sides.items(), key=lambda one: len(one[1]))
+            told = tuple(f"{_named(side, facts)}: {name}={value}" for value, side in by_size)
+            first = (evidence_of(next(iter(side.values()))) for _, side in by_size)
             yield Evidence(
-                "launch_mismatch", STRONG + 2, why, tuple(first.values()), "two-rendezvous"
-            )
+                "launch_mismatch", STRONG + 2, "; ".join(told), (), "two-rendezvous",
+                places=tuple(first), who=told,
+            )  # fmt: skip
+
+
+def _named(side: Iterable[int | str], facts: Facts) -> str:
+    """ranks 8-11 on node2, or the files."""
+    ranks = [one for one in side if isinstance(one, int)]
+    hosts = {facts.host_of.get(rank) for rank in ranks}
+    names = named_ranks(ranks) if ranks else ", ".join(PurePath(str(one)).name for one in side)
+    return names + (f" on {hosts.pop()}" if len(hosts) == 1 and None not in hosts else "")
 
 
 def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
