@@ -21,7 +21,12 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
-from unhang.jobs.diagnose.meaning.events import events_that_count, without_slow_majority
+from unhang.jobs.diagnose.meaning.events import (
+    FAULTS,
+    events_that_count,
+    own_ends,
+    without_slow_majority,
+)
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
 from unhang.jobs.diagnose.standing import seen_in_stacks
 from unhang.jobs.diagnose.waits import row_of_waits, waits_in_words, waits_of_log
@@ -172,9 +177,19 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     scans = _without_what_the_log_knows(scans) if job else scans
     scans = _with_hosts_of_files(scans)
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
-    events = without_slow_majority(
-        [event for scan in scans for event in events_that_count(scan.events)], words
-    )
+    counted = [event for scan in scans for event in events_that_count(scan.events)]
+    if ends := own_ends(counted):
+        counted = [
+            event
+            for event in counted
+            if event.kind not in FAULTS or event.line > ends.get(event.file, 0)
+        ]
+        # a job can hang at its end, but not after its communicators: stacks and RAS are of before
+        if {event.file for event in counted if event.fact == "comm_destroyed"} >= {*ends}:
+            looks = {scan.file for scan in scans if scan.stacks or scan.ras} - {*ends}
+            counted = [event for event in counted if event.file not in looks]
+            scans = [replace(scan, stacks=[], ras=[]) for scan in scans]
+    events = without_slow_majority(counted, words)
     by_fact: dict[str, list[Event]] = {}
     for event in events:
         if event.fact:

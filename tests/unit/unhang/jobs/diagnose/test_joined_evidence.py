@@ -82,3 +82,24 @@ def test_server_that_waits_for_requests_is_not_waited_for():
     waits = waited_for([Group("tp", (0, 1))], [step], seen=[0, 1], complete=True)
     assert waits.roots == (1,)
     assert one_answer([waits], Seen(serves=frozenset({1}))).roots == ()
+
+
+SLOW = "WARNING: straggler detected: rank 1 takes 3.1x the median\n"
+DESTROYED = "h:1:1 [0] NCCL INFO comm 0x1 rank {0} nranks 2 cudaDev 0 busId 1b000 - Destroy COMPLETE"
+DONE = "step 90 loss 2.1\nTraining complete"
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_healthy"),
+    [
+        (f"{DONE}\n{DESTROYED}", True),
+        (DONE, False),  # it can hang at its end
+        (f"{DESTROYED}\n{DONE}\nstep 91 loss 2.1", False),
+    ],
+)
+def test_a_job_all_of_whose_ranks_ended_has_outlived_what_it_reports(tmp_path, ends, is_healthy):
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}.log").write_text(f"{SLOW}{ends.format(rank)}\n")
+        stack = LOOK.format(pid=rank, call=("load (train.py:9)", IN)[rank], line=4, state="idle")
+        (tmp_path / f"stack-rank{rank}.txt").write_text(stack)
+    assert (diagnose([str(tmp_path)])["outcome"]["word"] == "healthy") is is_healthy

@@ -9,10 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.core.catalogue.own_tables import table
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 
-# what a pod's start has overcome once its container runs
-BEFORE_THE_START = ("pod-gets-no-network", "pod-not-yet-prepared")
 # A batch ran out of memory: if the job still ended normally, a smaller batch was tried.
 SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
 BOOT = "Linux version "  # the first line of a boot
@@ -120,28 +118,21 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
         event for event in events if event.line not in too_large or event.line > ended_after_all
     ]
     passed = dict.fromkeys(SURVIVED, ended_after_all)
+    later: dict[str, list[Event]] = {}
     for row in table("overcome").values():
-        line = max((event.line for event in events if _shows(event, row)), default=0)
-        passed |= dict.fromkeys(row["faults"], line)
-    assigned, started = (
-        [event for event in events if event.fact == fact]
-        for fact in ("pod_assigned", "pod_started")
-    )
-    ready = _last(events, "node_ready")
-    events = [
-        event
-        for event in events
-        if event.line > ready or "NodeNotReady" not in event.text or event.fact != "host_lost"
-    ]
-    events = [
-        event
-        for event in events
-        if event.line > passed.get(event.id, 0) and not _found_its_node_later(event, assigned)
-    ]
+        shows = [event for event in events if _shows(event, row)]
+        for fault in row["faults"]:
+            if row["of_one_pod"]:
+                later[fault] = shows
+            else:
+                passed[fault] = max((one.line for one in shows), default=0)
     return [
         event
         for event in events
-        if not (event.id in BEFORE_THE_START and _began_later(event, started))
+        if event.line > passed.get(event.id, 0)
+        and not any(
+            one.line > event.line and _pod(event) in one.text for one in later.get(event.id, ())
+        )
     ]
 
 
@@ -151,26 +142,10 @@ def _shows(event: Event, row: Mapping[str, Any]) -> bool:
     return event.fact in row["by"] and not event.quoted and any(one in text for one in row["has"])
 
 
-def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
-    """Whether a pod that fitted on no node got one later in the same file, as after the start of
-    more nodes. An event may have no name of a pod."""
-    if event.id not in (
-        "pod-finds-no-gpu",
-        "pod-fits-no-node",
-        "pod-lacks-toleration-for-gpus",
-    ):
-        return False
-    pod = event.fields.get("pod")
-    return any(one.line > event.line and pod in (None, one.fields["pod"]) for one in assigned)
-
-
-def _began_later(event: Event, started: Sequence[Event]) -> bool:
-    """Whether a container of the event's pod started later in the same file; of any pod if the
-    event names none."""
-    pod = _POD.search(event.text)
-    return any(
-        one.line > event.line and (pod is None or pod.group() in one.text) for one in started
-    )
+def _pod(event: Event) -> str:
+    """The pod of a line; "" if it names none."""
+    found = _POD.search(event.text)
+    return event.fields.get("pod") or (found.group() if found else "")
 
 
 def _lines_of_batches_too_large(events: Sequence[Event]) -> set[int]:
@@ -230,6 +205,20 @@ def without_slow_majority(events: Sequence[Event], ranks: Iterable[int]) -> tupl
     slow = {int(rank) for rank in re.findall(r"\d+", lists)}
     is_most = len(slow) > 1 and len(slow) * 2 > len({*range(max(slow) + 1), *ranks})
     return tuple(event for event in events if not is_most or event not in called)
+
+
+def own_ends(events: Sequence[Event]) -> dict[str, int]:
+    """{file: line} of the ranks' normal ends, if every rank with output reports its own and no
+    step or fault follows; else {}."""
+    ends = [event for event in events if event.fact == "healthy_end"]
+    last = {event.file: event.line for event in ends}
+    goes_on = any(
+        event.line > last.get(event.file, event.line)
+        and (event.kind in FAULTS or event.fact == "training_step")
+        for event in events
+    )
+    are_all = {None, *map(rank_of, ends)} >= {*map(rank_of, events), 0, 1}
+    return last if are_all and not goes_on else {}
 
 
 def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
