@@ -1,4 +1,5 @@
-"""Who waits in the set-up of the job's first communicator, by NCCL's lines. Values in, values out.
+"""Who waits in the set-up of a group, by the lines of the store's barrier, and of the job's first
+communicator, by NCCL's. Values in, values out.
 
 Each rank prints `Init START`, and `Init COMPLETE` when all have come: of few that did not start the
 others wait.
@@ -20,9 +21,19 @@ def set_up_waits(
     by_fact: Mapping[str, Sequence[Event]], world_size: int | None
 ) -> tuple[list[Group], list[Step]]:
     """The communicators of all ranks (world_size: as the log has it) that nobody completed and few
-    did not start, and the steps in them; [] once a line shows that the job went on."""
+    did not start, and the steps in them; none once a line shows that the job went on. Before them
+    the barriers of the store that gave up."""
+    groups, steps = [], []
+    for event in by_fact.get("store_timeout", ()):
+        if key := event.fields.get("key"):
+            size = event.number("nranks")
+            groups.append(Group(key, tuple(range(size)), size))
+            steps.append(
+                Step(event.number("rank"), key, "barrier of the store", 0, LAUNCHED,
+                     source=event.file, line=event.line)
+            )  # fmt: skip
     if any(by_fact.get(name) for name in ENTERED):
-        return [], []
+        return groups, steps
     sizes = {event.fields.get("nranks") for event in by_fact.get("init_complete", ())}
     started: dict[str, dict[int, Event]] = {}
     for event in by_fact.get("init_start", ()):
@@ -30,7 +41,6 @@ def set_up_waits(
         is_all = part["nranks"] == str(world_size) and part["nranks"] not in sizes
         if is_all and part.get("comm") and not event.quoted:
             started.setdefault(str(part["comm"]), {})[int(part["rank"] or 0)] = event
-    groups, steps = [], []
     for comm, events in started.items():
         lacking = (world_size or 0) - len(events)
         if lacking <= 0 or lacking * FEW_OF > len(events):
