@@ -147,7 +147,7 @@ def test_every_fact_of_a_signature_is_read():
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    for name in ("next_steps", "overcome"):
+    for name in ("next_steps", "overcome", "joined_facts"):
         texts += re.split(
             r"\W+", (HOME / f"tools/unhang/jobs/catalogue/tables/{name}.yml").read_text()
         )

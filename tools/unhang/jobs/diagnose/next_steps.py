@@ -22,7 +22,6 @@ from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, launchers, other_ac
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.conclusion import (
-    OF_A_MACHINE_FACTS,
     Conclusion,
     tells_of_a_job,
 )
@@ -146,8 +145,9 @@ def _of_what_was_seen(
     facts: Facts, word: str, values: Mapping[str, Sequence[str]], on_one_host: bool
 ) -> Iterator[Step]:
     """What fits without a command of a cause. word: of the conclusion."""
-    of_tools = any(map(facts.of, OF_A_MACHINE_FACTS)) and not (tells_of_a_job(facts))
-    if is_kernel_log(facts) or (of_tools and word == "healthy"):
+    if is_kernel_log(facts) or (
+        (facts.of_tools or facts.of("tool_output")) and not tells_of_a_job(facts)
+    ):
         yield from STEPS_OF_A_MACHINE
         return
     if word == "healthy":

@@ -124,7 +124,7 @@ ASK_FOR_MPI = (
     " without MPI (make MPI=1); another MPI's mpirun, or srun without that MPI's PMI: those that"
     " the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
-WITHOUT_HEALTH = "no column of this output of nvidia-smi shows whether a GPU is sound"
+NOT_JUDGED = "no rule tells from this whether the machine is sound; read and not judged: {}"
 ASK_Q = "nvidia-smi -q: errors of memory, remapped rows, what slows a GPU, state of the fabric"
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG_AMONG = (
@@ -142,16 +142,6 @@ OF_A_JOB_FACTS = (
     "network_used",
     "nccl_version",
 )
-OF_A_MACHINE_FACTS = (
-    "bandwidth_row", "dcgm_row", "fabric_manager_not_needed", "gid_row", "gpu_listed",
-    "gpu_load", "gpu_row",
-    "ib_adapter", "interface", "link_mtu", "link_up", "link_width",
-    "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
-    "peer_access", "peermem_loaded", "route", "slurm_node", "test_device",
-    "tool_output", "topology",
-)  # fmt: skip
-"""Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
-remarks and advice are not among them."""
 # facts that a sentence names as well as a program does
 NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version", "container")
 MOST_LAST_WORDS = 3
@@ -580,7 +570,7 @@ def is_from_a_program(facts: Facts) -> bool:
         or facts.ras
         or facts.stacks
         or facts.counts
-        or facts.of_tools is not None
+        or facts.of_tools
     )
 
 
@@ -716,7 +706,7 @@ def _of_files(conclusion: Conclusion, looked: Collection[str], facts: Facts) -> 
     why = f"{conclusion.why}; looked at: {listed(of, MOST_FILES)}"
     if not others or conclusion.word != "healthy":
         return conclusion._replace(why=why)
-    why = f"{why}; not at what the job does in {listed(others, MOST_FILES)}"
+    why = f"{why}; not judged: {listed(others, MOST_FILES)}"
     return conclusion._replace(word="no_end", why=why)
 
 
@@ -746,13 +736,19 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 
 
 def _machine(facts: Facts) -> Conclusion | None:
-    known = {one.file for name in OF_A_MACHINE_FACTS for one in facts.of(name)}
-    if facts.of_tools or known:
-        what = f" in {listed([*dict.fromkeys(facts.of_tools)], 4)}" if facts.of_tools else ""
-        files = {*facts.ends} if facts.of_tools else known
-        why = f"the output of the machine's tools shows no fault{what}"
-        return _of_files(Conclusion("healthy", why), files, facts)
-    return None if facts.of_tools is None else Conclusion("no_end", WITHOUT_HEALTH, first=(ASK_Q,))
+    """Healthy is what rules have looked at, in each file."""
+    if not facts.of_tools and not facts.of("tool_output"):
+        return None
+    judged, others = (
+        [*dict.fromkeys(name for names in facts.of_tools.values() for name in names[kind])]
+        for kind in (0, 1)
+    )
+    if not judged:
+        why = NOT_JUDGED.format(listed(others, 4) or "these lines")
+        return Conclusion("no_end", why, first=(ASK_Q,))
+    why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
+    looked = {file for file, (names, _) in facts.of_tools.items() if names}
+    return _of_files(Conclusion("healthy", why), looked, facts)
 
 
 def _unknown(facts: Facts) -> Conclusion:

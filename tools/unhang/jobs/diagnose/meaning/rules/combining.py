@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
+from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules import collective_rules as collective
@@ -24,8 +25,33 @@ from unhang.jobs.diagnose.meaning.rules import recording_rules as recording
 from unhang.jobs.diagnose.meaning.rules import stack_rules as stack
 from unhang.jobs.diagnose.meaning.rules import time_rules as time
 from unhang.jobs.diagnose.meaning.rules import work_rules as work
+from unhang.jobs.diagnose.meaning.signs import hang_signs
+
+
+def facts_together(facts: Facts) -> Iterator[Evidence]:
+    """What two facts tell that neither tells alone, by the rows of joined_facts.
+
+    Decides diagnose_batches/10/044, diagnose/kernel_too_old/interrupted, diagnose_batches/6/372,
+    diagnose_documented/gpu_nccl_torch_2/mig-slices-same-parent, diagnose_batches/1/053,
+    diagnose_batches/5/392, diagnose_batches/13/e30, diagnose_batches/14/f02,
+    diagnose_user_jobs/master-address-is-two-addresses, diagnose/slow_rank_or_io/zero-first,
+    diagnose_batches/1/135, diagnose_outputs/pcie_and_gpus/topo-p2p-ns, diagnose_batches/15/g19,
+    diagnose/unsupported_p2p_geforce/direct-pointer.
+    """
+    signs = hang_signs(facts)
+    for row in table("joined_facts").values():
+        lines = [one for name in row["facts"] for one in [*facts.said(name), *facts.has(name)][:1]]
+        if (
+            len(lines) == len(row["facts"])
+            and (signs or not row["hangs"])
+            and not facts.has(*row["unless"])
+        ):
+            why = row["why"].format(*(one.fields for one in lines))
+            yield Evidence(row["cause"], row["weight"], why, (*lines, *signs[:1]), row["id"])
+
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
+    facts_together,
     failures.rank_failed_first,
     failures.rank_ended_without_a_word,
     failures.scheduler_ended_the_job,
@@ -40,7 +66,6 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     stack.rank_has_no_stack,
     stack.ranks_stand_in_different_collectives,
     work.work_was_going_on,
-    work.main_process_prepares,
     work.bar_still_moved,
     work.steps_wait_for_their_data,
     work.build_did_not_end,
@@ -53,12 +78,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     time.switch_reports_an_error,
     time.rank_went_silent,
     device.peer_to_peer_went_silent,
-    device.cards_without_peer_access,
-    device.no_peer_access,
-    device.old_kernel_and_hang,
     device.several_nccl_libraries,
-    device.container_sees_no_gpu,
-    device.link_has_fewer_lanes,
     device.link_is_slower_than_the_card,
     memory.memory_held_by_others,
     memory.processes_hold_equal_parts,
@@ -67,13 +87,9 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.all_processes_hold_one_gpu,
     network.unreachable_interface,
     network.rdma_not_used,
-    network.chosen_among_several_and_refused,
     network.gpudirect_on_some_hosts,
-    network.amazon_plugin_is_not_used,
     guard.links_are_all_used,
-    guard.duplicate_gpu_is_mig,
     guard.name_was_found_later,
-    guard.name_leads_nowhere,
     guard.more_joined_than_the_world,
     guard.one_machine_needs_no_network,
 )
