@@ -88,7 +88,7 @@ limits.filesystems[].inodes_free_percent  iuse%
 """  # noqa: E501
 # what stands in a line by itself: a field, and the pattern of its value
 LONE = """
-driver.loaded.version     (?:(?:Driver Version|[Dd]river version)\\s*: |NVML version \\d+\\.|<driver_version>|^NVRM version: NVIDIA UNIX .*Kernel Module .*?|NVRM: loading NVIDIA UNIX .*Kernel Module .*?)(\\d{3}\\.\\d{2,3}(?:\\.\\d\\d)?)\\b
+driver.loaded.version     (?:Driver Version\\s*: |<driver_version>|^NVRM version: NVIDIA UNIX .*Kernel Module .*?|NVRM: loading NVIDIA UNIX .*Kernel Module .*?)(\\d{3}\\.\\d{2,3}(?:\\.\\d\\d)?)\\b
 kernel.release            ^(?:\\[ *\\d+\\.\\d+\\] )?Linux(?: version| \\S+) (\\d\\.\\d+\\.\\d\\S*) [(#]
 kernel.cmdline            (?:^Kernel |\\] Kernel |\\] )[Cc]ommand line: (.{1,2000})
 node.virtualization.is_container  ^(shm) .*/dev/shm$
