@@ -82,10 +82,15 @@ def _faults(rule: Rule, listed: Listed, printed: Printed) -> Iterator[PrintedFau
     judged = listed.judged
     read = [path for path, _ in judged.evidence]
     own = [path for path in read if judged.item and path.startswith(judged.item)]
-    own = own or ([judged.item] if judged.item else read)
-    places = [at for one in own for path, at in printed.at.items() if one.startswith(path)]
-    places += [at for one in own for path, at in printed.at.items() if path.startswith(one)]
-    if not places or "gpus.count" in read:  # an output may be of some GPUs alone
+    own = own or read
+    places = [
+        at
+        for one in own
+        for path, at in printed.at.items()
+        if path.startswith(one.removesuffix(".others"))
+    ]
+    # an output may be of some GPUs alone
+    if not places or (judged.item is None and "gpus.count" in read):
         return
     sections = {path.partition(".")[0] for path in read if path in printed.at}
     # a release may be so without harm, and is evidence beside a hang

@@ -40,7 +40,7 @@ def facts_together(facts: Facts) -> Iterator[Evidence]:
     """
     signs = hang_signs(facts)
     for row in table("joined_facts").values():
-        lines = [one for name in row["facts"] for one in [*facts.said(name), *facts.has(name)][:1]]
+        lines = [one for name in row["facts"] for one in [*facts.of(name), *facts.has(name)][:1]]
         if (
             len(lines) == len(row["facts"])
             and (signs or not row["hangs"])
