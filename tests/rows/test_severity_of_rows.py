@@ -99,8 +99,8 @@ def mig(slurm):
         ("hugepages-hold-the-memory", huge_pages(921600), "error"),
         ("hugepages-hold-the-memory", huge_pages(600000), "warning"),
         ("gpu-mig-on-some", mig({"config": {"gpus": 2}}), "error"),
-        ("gpu-mig-on-some", mig({"config": {"gpus": 8}}), "warning"),
-        ("gpu-mig-on-some", mig(None), "warning"),
+        ("gpu-mig-on-some", mig({"config": {"gpus": 8}}), "info"),
+        ("gpu-mig-on-some", mig(None), "info"),
         ("network-link-went-down", flapping(141, first_s=1.29e6, last_s=1.43e6), "error"),
         # a switch was repaired in an hour; a link that went down seven times in half a month
         ("network-link-went-down", flapping(141, first_s=1.43e6, last_s=1.432e6), "warning"),

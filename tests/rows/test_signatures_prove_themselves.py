@@ -147,7 +147,7 @@ def test_every_fact_of_a_signature_is_read():
         for node in ast.walk(tree)
         if isinstance(getattr(node, "value", None), str)
     ]
-    for name in ("next_steps", "overcome", "lines"):
+    for name in ("next_steps", "overcome", "lines", "joined_facts"):
         texts += re.split(
             r"\W+", (HOME / f"tools/unhang/jobs/catalogue/tables/{name}.yml").read_text()
         )

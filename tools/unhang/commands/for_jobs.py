@@ -91,13 +91,10 @@ def _run(name: str) -> tuple[Path, Sequence[Any]]:
 def _judged(lines: Sequence[str]) -> Printed | None:
     from unhang.audit.rules.compiled_catalogue import load_catalogue
     from unhang.commands.printed_facts import Printed as PrintedFacts
-    from unhang.commands.printed_findings import findings_in
+    from unhang.commands.printed_findings import judged_in
 
     printed = PrintedFacts(lines)
-    if not printed.facts:
-        return None
-    shown = None if printed.shown is None else tuple(printed.shown)
-    return [*findings_in(load_catalogue([]), printed)], shown
+    return judged_in(load_catalogue([]), printed) if printed.facts else None
 
 
 REFERENCE = Reference(_named, _run, _judged)

@@ -92,6 +92,7 @@ driver.loaded.version     (?:Driver Version\\s*: |<driver_version>|^NVRM version
 kernel.release            ^(?:\\[ *\\d+\\.\\d+\\] )?Linux(?: version| \\S+) (\\d\\.\\d+\\.\\d\\S*) [(#]
 kernel.cmdline            (?:^Kernel |\\] Kernel |\\] )[Cc]ommand line: (.{1,2000})
 node.virtualization.is_container  ^(shm) .*/dev/shm$
+node.virtualization.is_vm  ^\\s+Virtualization Mode\\s+: (None|Pass-Through)$
 node.memory_total_bytes        ^MemTotal: +(\\d+ kB)$
 limits.memory_available_bytes  ^MemAvailable: +(\\d+ kB)$
 limits.swap_total_bytes        ^SwapTotal: +(\\d+ kB)$
@@ -119,26 +120,6 @@ fabric.health.access_timeout_recovery true 6
 
 OF_GPUS = "gpus.devices[]"
 IDENTITIES = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
-# what may show a fault, and is neither what tells a thing from another, nor a load or a version
-SHOWN = {
-    OF_GPUS: (
-        "recovery",
-        "ecc.uncorrected",
-        "row_remap",
-        "retired",
-        "fabric",
-        "error",
-        "clocks.throttle",
-    ),
-    "network.rdma[].ports[]": ("state", "physical_state"),
-    "interconnect.by_gpu[]": ("nvlinks_active",),
-    "interconnect.links[]": ("errors",),
-    "limits.filesystems[]": ("free_bytes", "inodes_free_percent"),
-    "limits.sysctls": ("",),
-    "": ("limits.",),
-    "node.monitors[]": ("verdict",),
-    "faults": ("complete",),
-}
 FEWEST_NAMES = 2  # of a GPU, or of a line with names of columns
 SHM = "/dev/shm"  # noqa: S108 -- only its name
 SLOWED, LOG = "clocks.throttle_reasons", "kernel log"
@@ -154,7 +135,7 @@ _LONE, _HEADS = (
      (line.partition(" ") for line in rows.splitlines()[1:])]
     for rows in (LONE, HEADS)
 )  # fmt: skip
-FIELD_OF["faults"] = {LOG: "complete"}
+FIELD_OF["faults"] = {"complete": "complete", LOG: "events"}
 BITS = {name: (fault, int(at)) for name, fault, at in map(str.split, HEALTH_BITS.split("\n")[1:-1])}
 _KEY, _PART = re.compile(r"\[[^\]]*\]"), re.compile(r"(\w+)(?:\[([^\]]*)\])?")
 _QUERY = re.compile(r"--query-gpu[= ](\S+)")
@@ -180,8 +161,8 @@ _NUMBER = re.compile(r"(-?\d{1,18}(?:\.\d{1,6})?) ?([A-Za-z%]{0,4})(?:/sec.*)?")
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 _WORD = re.compile(r"(?:\d+: ?|PORT_)?(\w+?)(?:ializing|ialize)?(?: \(\d+\))?")
 _YES_OR_NO = {
-    **dict.fromkeys(("enabled", "yes", "on", "true", "1", "shm"), True),
-    **dict.fromkeys(("disabled", "no", "off", "false", "0"), False),
+    **dict.fromkeys(("enabled", "yes", "on", "true", "1", "shm", "pass_through"), True),
+    **dict.fromkeys(("disabled", "no", "off", "false", "0", "none"), False),
 }
 _PROCESS = re.compile(
     r"\| {1,4}(\d{1,3}) {1,4}\S{1,4} {1,4}\S{1,4} +(\d{1,10}) +(?:C|C\+G|M\+C) +\S.*MiB \|"
@@ -194,6 +175,8 @@ _OF_SOFTWARE = re.compile(
     r"|graphics proc|fabric manager|software|deployment|nccl"
 )
 _LINKED = re.compile(r" ?GPU(\d{1,2})\s+((?:(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX)\s+){2,32})")
+_COUNT = re.compile(r"  (\S+): +(\d+)")
+_CELLS = re.compile(r"\|[ >-]+([^|]*?) *\| ([^|]*?) *\|")
 _Values = dict[str, tuple[Any, int]]  # name -> value as printed, index of its line
 
 
@@ -206,12 +189,12 @@ class Row(NamedTuple):
 
 class Printed:
     """facts: {section: fields}, as the schema has them. at: path of a fact -> index of its line.
-    shown: names of what was read that may show a fault; None without the output of a tool."""
+    names: path of a fact, with a star for each item -> its name in the output."""
 
     def __init__(self, lines: Sequence[str]):
         self.facts: dict[str, Any] = {}
         self.at: dict[str, int] = {}
-        self.shown: dict[str, None] | None = None
+        self.names: dict[tuple[str, ...], str] = {}
         self._ids: dict[str, list[set[str]]] = defaultdict(list)
         self._samples: dict[str, list[Any]] = defaultdict(list)
         for reader in READERS:
@@ -237,13 +220,8 @@ class Printed:
             shown = self._usual(path, item, value) if field == SLOWED else value
             if _put(item, field, shown, shape, kind in FIELD_OF or not kind):
                 self.at[path] = at
-                if field.startswith(SHOWN.get(kind, ())):
-                    self.shown = {**(self.shown or {}), name: None}
+                self.names[tuple(_KEY.sub(".*", path).split("."))] = name
         if kind:
-            self.shown = {
-                **(self.shown or {}),
-                **dict.fromkeys(filter(_REASON.fullmatch, row.values)),
-            }
             self.at.setdefault(place, min((at for _, at in row.values.values()), default=0))
 
     def _usual(self, path: str, item: dict[str, Any], value: Any) -> Any:
@@ -555,7 +533,7 @@ def _of_kernel(lines: Sequence[str]) -> Iterator[Row]:
     found = find_faults(text.encode("utf-8", "replace"))
     if found["complete"]:
         at = text.count("\n", 0, text.rfind("Linux version "))
-        yield Row("faults", {LOG: (True, at)})
+        yield Row("faults", {"complete": (True, at), LOG: ((), at)})
     # lost links are counted by diagnose, which knows more programs that log them
     for event in (one for one in found["events"] if one["kind"] != "link_down"):
         at = text.count("\n", 0, max(text.find(event["line"]), 0))
@@ -563,18 +541,51 @@ def _of_kernel(lines: Sequence[str]) -> Iterator[Row]:
 
 
 def _of_monitors(lines: Sequence[str]) -> Iterator[Row]:
-    """Verdicts in the documents of health monitors that the collector knows."""
+    """Verdicts in documents of health monitors that the collector knows, and in DCGM's tables."""
     text = "\n".join(lines)
-    if text.lstrip()[:1] not in ("{", "["):
-        return
     try:
-        source, rows = parse_document(json.loads(text), frozenset())
+        is_json = text.lstrip()[:1] in ("{", "[")
+        found = json.loads(text) if is_json else _dcgm_table(lines) or _described_node(lines)
+        source, rows = parse_document(found, frozenset())
     except (ValueError, RecursionError):
         return
     for row in (one for one in rows if not _OF_SOFTWARE.match(one["of"])):
-        at = text.count("\n", 0, max(text.find(json.dumps(row["text"])[1:-1]), 0))
+        place = max(text.find(json.dumps(row["text"])[1:-1]), text.rfind(f"{row['of']}:"), 0)
+        at = text.count("\n", 0, place)
         values = {**row, "source": source, "path": "its output", "counts_as": row["verdict"]}
         yield Row("node.monitors[]", {name: (value, at) for name, value in values.items()})
+
+
+def _dcgm_table(lines: Sequence[str]) -> dict[str, Any]:
+    """The document of dcgmi health from its table, and of dcgmi diag where no test failed."""
+    body: dict[str, Any] = {}
+    above: list[tuple[int, dict[str, Any]]] = []
+    said: dict[str, Any] = {}
+    for found in filter(None, map(_CELLS.match, lines)):
+        depth = found.start(1)
+        if not found[1]:
+            said.setdefault("overflow", []).append(found[2])
+            continue
+        above = [one for one in above if one[0] < depth]
+        said = {"value": found[2]}
+        (above[-1][1].setdefault("children", {}) if above else body)[found[1]] = said
+        above.append((depth, said))
+    tests = [one["value"].partition(" ")[0] for one in body.values()]
+    if "Pass" in tests and not {"Fail", "Warn"} & {*tests}:
+        return {"DCGM Diagnostic": {"test_categories": [{}]}}
+    return body and {"body": body}
+
+
+def _described_node(lines: Sequence[str]) -> dict[str, Any]:
+    """The document of a node from what kubectl describe prints of its resources."""
+    status: dict[str, dict[str, str]] = {}
+    counts: dict[str, str] = {}
+    for line in lines:
+        if line and line[0] != " ":
+            counts = status.setdefault(line.lower().rstrip(":"), {})
+        elif found := _COUNT.fullmatch(line):
+            counts[found[1]] = found[2]
+    return {"kind": "Node" if status.get("allocatable") else "", "status": status}
 
 
 READERS = (

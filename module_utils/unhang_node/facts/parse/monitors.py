@@ -133,14 +133,16 @@ def parse_health_validation(found: Any, _names: frozenset[str]) -> list[Verdict]
 
 def parse_kubernetes(found: Any, names: frozenset[str]) -> list[Verdict] | None:
     """`kubectl get node -o json`, also of all nodes: the conditions of that node which has one of
-    `names` (host name, machine id)."""
+    `names` (host name, machine id), the first without names, and the GPUs that no pod may have."""
     top = as_map(found)
     nodes = [row for row in [top, *as_maps(top.get("items"))] if row.get("kind") == "Node"]
     if not nodes:
         return None
-    node = next((row for row in nodes if _names_of(row) & names), None)
+    node = next((row for row in nodes if _names_of(row) & names or not names), None)
     if node is None:
         raise ValueError("none of its nodes has this node's machine id or name")
+    status = as_map(node.get("status"))
+    most, left = (as_map(status.get(one)) for one in ("capacity", "allocatable"))
     rows = [
         verdict(
             row.get("type"),
@@ -148,9 +150,14 @@ def parse_kubernetes(found: Any, names: frozenset[str]) -> list[Verdict] | None:
             f"{row.get('status')}, {row.get('reason')}: {row.get('message')}",
             row.get("lastTransitionTime"),
         )
-        for row in as_maps(as_map(node.get("status")).get("conditions"))
+        for row in as_maps(status.get("conditions"))
         for word in [condition_verdict(row)]
         if word != OK
+    ]
+    rows += [
+        verdict(name, DEGRADED, f"{left[name]} of {most[name]} allocatable")
+        for name in most
+        if name.startswith("nvidia.com/") and left.get(name, most[name]) != most[name]
     ]
     return rows or [verdict("node", OK)]
 

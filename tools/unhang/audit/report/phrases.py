@@ -197,9 +197,8 @@ def left_out(findings: Mapping[str, Any]) -> list[str]:
         )
     if unwritten := findings.get("unwritten"):
         lines.append(
-            f"an older collector read {hosts(sorted(set().union(*unwritten.values())), 60)},"
-            f" without {listed(list(unwritten), 3)}; no rule over these was judged there: read"
-            " again with this release"
+            f"an older collector read {hosts(sorted(set().union(*unwritten.values())), 30)},"
+            f" without {listed(list(unwritten), 1)}: read again"
         )
     return [*lines[:5], f"and {len(lines) - 5} more reasons"] if len(lines) > 5 else lines
 

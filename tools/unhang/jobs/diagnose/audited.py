@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from unhang.core.text import listed, visible
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.logs.reading import Block
-from unhang.jobs.diagnose.looked import Printed
+from unhang.jobs.diagnose.looked import Printed, Read
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
@@ -26,8 +26,8 @@ _OF_A_TOOL = re.compile(
     rb"|(?:^|[\n ])(?:GPU \d{1,3}: \w|CA '|hca_id:|Infiniband device '|NIC statistics:|Filesystem "
     rb"|MemTotal:|Linux \S{1,80} \d\.|NVRM version: |[a-z]{2,6}\.\w[\w.]{1,40} = )"
     rb"|Linux version \d|NVRM: "
-    rb"|(?:^|\n) ?GPU0\s{1,4}X\s|\x22(?:DCGM |header|overall_severity|health)"
-    rb"|Remapped Rows|ECC Errors|GPU Link Info"
+    rb"|(?:^|\n) ?GPU0\s{1,4}X\s|\x22(?:DCGM |header|overall_severity|health|allocatable)"
+    rb"|Remapped Rows|ECC Errors|GPU Link Info|Health Monitor Report|\| Diagnostic |Allocatable:"
 )
 _LABEL = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
 OTHER = "node_not_ready"  # the cause of findings that no other cause names
@@ -71,12 +71,12 @@ def printed_evidence(
     ends: Mapping[str, Block],
     judged: Callable[[Sequence[str]], Printed | None],
     causes: Mapping[str, Mapping[str, Any]],
-) -> tuple[list[Evidence], tuple[str, ...] | None]:
+) -> tuple[list[Evidence], dict[str, Read]]:
     """Evidence from what machine's tools print, as the audit's rules judge it, with the rule's
-    words; and the names of what was read that may show a fault, None if no file is such output."""
+    words; and of each file that is such output, what was judged in it."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
     found: list[Evidence] = []
-    read: tuple[str, ...] | None = None
+    read: dict[str, Read] = {}
     for file, block in ends.items():
         if not _OF_A_TOOL.search(block.whole()):
             continue
@@ -85,7 +85,7 @@ def printed_evidence(
             printed = judged([lines[at].removeprefix(f"{host}: ") for at in places])
             if printed is None:
                 continue
-            read = read if printed[1] is None else (*(read or ()), *printed[1])
+            read[file] = printed[1]
             for one in printed[0]:
                 if not (cause := by_rule.get(one.rule, OTHER if one.severity != "info" else None)):
                     continue

@@ -20,6 +20,7 @@ from unhang.jobs.diagnose.logs.rank_hosts import host_of_file, hosts_in_names, h
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
+from unhang.jobs.diagnose.looked import Read
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import (
     FAULTS,
@@ -59,8 +60,8 @@ class Facts:
     last lines. job: its own files. steps: rank -> the line of its last step. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack; seen: what they show. of_tools: what output of nvidia-smi
-    has that may show a fault, None without such output."""
+    process -> its last stack; seen: what they show. of_tools: file with output of a
+    machine's tools -> names of what rules judged in it, and of what they did not."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -79,7 +80,7 @@ class Facts:
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
     seen: Seen = field(default_factory=Seen)
     ends: Mapping[str, Block] = field(default_factory=dict)
-    of_tools: tuple[str, ...] | None = None
+    of_tools: Mapping[str, Read] = field(default_factory=dict)
 
     @cached_property
     def counts(self) -> list[Stand]:

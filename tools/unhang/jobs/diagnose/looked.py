@@ -59,8 +59,8 @@ class Reference:
 
     named    text -> lines on what it names, with what is known of each
     run      name of a run -> its findings.json and its findings; raises UserError
-    judged   lines of a file -> what the rules find in facts that they show, None without such; and
-             the names of what may show a fault, None without the output of a machine's tool
+    judged   lines of a file -> what the rules find in facts that they show, and the names of what
+             they judged, and did not; None without such facts
     """
 
     named: Callable[[str], list[str]]
@@ -84,11 +84,12 @@ class PrintedFault:
     sources: tuple[Mapping[str, str], ...]
 
 
-Printed = tuple[Sequence[PrintedFault], tuple[str, ...] | None]
+Read = tuple[Sequence[str], Sequence[str]]
+Printed = tuple[Sequence[PrintedFault], Read]
 
 
 def _no_run(name: str) -> tuple[Path, Sequence[Any]]:
     raise NotImplementedError(name)
 
 
-WITHOUT = Reference(lambda text: [], _no_run, lambda lines: ((), ()))
+WITHOUT = Reference(lambda text: [], _no_run, lambda lines: None)

@@ -138,8 +138,9 @@ def _of_what_was_seen(
     facts: Facts, word: str, values: Mapping[str, Sequence[str]], on_one_host: bool
 ) -> Iterator[Step]:
     """What fits without a command of a cause. word: of the conclusion."""
-    of_tools = any(map(facts.of, table("facts_of_machines"))) and not (tells_of_a_job(facts))
-    if is_kernel_log(facts) or (of_tools and word == "healthy"):
+    if is_kernel_log(facts) or (
+        (facts.of_tools or facts.of("tool_output")) and not tells_of_a_job(facts)
+    ):
         yield from STEPS_OF_A_MACHINE
         return
     if word == "healthy":

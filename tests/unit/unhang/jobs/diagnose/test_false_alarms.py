@@ -72,10 +72,6 @@ LOGS = {
     + steps(0, 60)
     + END,
     "names of commits and runs": "commit: fix deadlock in dataloader (#1234)\nbranch: fix/nccl-timeout-hang\nrun name: retry-after-OOM\n" + steps(0, 60) + END,
-    "a kernel's start": "[    1.1] ACPI Error: AE_NOT_FOUND, Evaluating _STA (20210730/uteval-68)\n"
-    "[    2.2] nvidia: loading out-of-tree module taints kernel.\n"
-    "[    2.9] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n[   10.0] mlx5_core 0000:18:00.0 ib0: Link up\n"
-    "[ 1000.1] EXT4-fs (sda1): re-mounted. Opts: errors=remount-ro\n[ 2000.1] pcieport 0000:00:01.0: AER: enabled with IRQ 26\n",
 }  # fmt: skip
 
 

@@ -85,7 +85,9 @@ def test_server_that_waits_for_requests_is_not_waited_for():
 
 
 SLOW = "WARNING: straggler detected: rank 1 takes 3.1x the median\n"
-DESTROYED = "h:1:1 [0] NCCL INFO comm 0x1 rank {0} nranks 2 cudaDev 0 busId 1b000 - Destroy COMPLETE"
+DESTROYED = (
+    "h:1:1 [0] NCCL INFO comm 0x1 rank {0} nranks 2 cudaDev 0 busId 1b000 - Destroy COMPLETE"
+)
 DONE = "step 90 loss 2.1\nTraining complete"
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from unhang.core.catalogue.own_tables import table
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import listed
@@ -128,7 +127,7 @@ ASK_FOR_MPI = (
     " without MPI (make MPI=1); another MPI's mpirun, or srun without that MPI's PMI: those that"
     " the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
-WITHOUT_HEALTH = "no column of this output of nvidia-smi shows whether a GPU is sound"
+NOT_JUDGED = "no rule tells from this whether the machine is sound; read and not judged: {}"
 ASK_Q = "nvidia-smi -q: errors of memory, remapped rows, what slows a GPU, state of the fabric"
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG_AMONG = (
@@ -579,7 +578,7 @@ def is_from_a_program(facts: Facts) -> bool:
         or facts.ras
         or facts.stacks
         or facts.counts
-        or facts.of_tools is not None
+        or facts.of_tools
     )
 
 
@@ -715,7 +714,7 @@ def _of_files(conclusion: Conclusion, looked: Collection[str], facts: Facts) -> 
     why = f"{conclusion.why}; looked at: {listed(of, MOST_FILES)}"
     if not others or conclusion.word != "healthy":
         return conclusion._replace(why=why)
-    why = f"{why}; not at what the job does in {listed(others, MOST_FILES)}"
+    why = f"{why}; not judged: {listed(others, MOST_FILES)}"
     return conclusion._replace(word="no_end", why=why)
 
 
@@ -745,13 +744,19 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 
 
 def _machine(facts: Facts) -> Conclusion | None:
-    known = {one.file for name in table("facts_of_machines") for one in facts.of(name)}
-    if facts.of_tools or known:
-        what = f" in {listed([*dict.fromkeys(facts.of_tools)], 4)}" if facts.of_tools else ""
-        files = {*facts.ends} if facts.of_tools else known
-        why = f"the output of the machine's tools shows no fault{what}"
-        return _of_files(Conclusion("healthy", why), files, facts)
-    return None if facts.of_tools is None else Conclusion("no_end", WITHOUT_HEALTH, first=(ASK_Q,))
+    """Healthy is what rules have looked at, in each file."""
+    if not facts.of_tools and not facts.of("tool_output"):
+        return None
+    judged, others = (
+        [*dict.fromkeys(name for names in facts.of_tools.values() for name in names[kind])]
+        for kind in (0, 1)
+    )
+    if not judged:
+        why = NOT_JUDGED.format(listed(others, 4) or "these lines")
+        return Conclusion("no_end", why, first=(ASK_Q,))
+    why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
+    looked = {file for file, (names, _) in facts.of_tools.items() if names}
+    return _of_files(Conclusion("healthy", why), looked, facts)
 
 
 def _unknown(facts: Facts) -> Conclusion:

@@ -19,7 +19,7 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/2/102, diagnose/acs_iommu/silent-after-p2p.
     """
-    p2p = _over_p2p(facts)
+    p2p = facts.of("over_p2p")
     worked = facts.said("training_step", "average_bandwidth", "comm_destroyed", "library_failed")
     if (
         not p2p
@@ -35,75 +35,6 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
         why = "peer-to-peer is in use and the job hangs"
         weights = {"acs_iommu": SUPPORTING - 0.4, "driver_p2p_bug": SUPPORTING - 0.8}
         yield from weighed(weights, why, (p2p[-1],), "p2p-and-hang")
-
-
-def _over_p2p(facts: Facts) -> list[Event]:
-    return [
-        event
-        for event in facts.of("transport")
-        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
-    ]
-
-
-def no_peer_access(facts: Facts) -> Iterator[Evidence]:
-    """nvidia-smi's table of peer access says that GPUs cannot reach each other directly.
-
-    Decides diagnose_batches/1/135, diagnose_outputs/pcie_and_gpus/topo-p2p-ns.
-    """
-    signs = hang_signs(facts)
-    rows = [
-        event
-        for event in facts.of("topology")
-        if {"CNS", "GNS", "TNS", "NS"} & {*(event.fields["value"] or "").split()}
-    ]
-    if rows:
-        weight = STRONG if signs else SUPPORTING + (1 if facts.of("geforce") else 0)
-        yield Evidence(
-            "unsupported_p2p_geforce",
-            weight,
-            "nvidia-smi topo -p2p says that peer access is not supported",
-            (*rows[:3], *signs[:1]),
-            "topo-no-p2p",
-        )
-
-
-def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
-    """GeForce 40 and 50 have no peer-to-peer over PCIe; drivers before 550.40.07 claimed it for the
-    40 series.
-
-    Decides diagnose_batches/15/g19, diagnose/unsupported_p2p_geforce/direct-pointer.
-    """
-    cards = [
-        event
-        for event in facts.of("geforce")
-        if (event.fields["value"] or "").startswith(("40", "50"))
-    ]
-    p2p = _over_p2p(facts)
-    if cards and p2p and hang_signs(facts):
-        yield Evidence(
-            "unsupported_p2p_geforce",
-            STRONG,
-            f"GeForce RTX {cards[0].fields['value']} has no peer-to-peer, and the job uses it",
-            (cards[0], *p2p[:1]),
-            "geforce-p2p",
-        )
-
-
-def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
-    """A program warns of an old kernel, and the job hangs: weak evidence still.
-
-    Decides diagnose_batches/10/044, diagnose/kernel_too_old/interrupted.
-    """
-    warned = facts.said("kernel_warning")
-    signs = hang_signs(facts)
-    if warned and signs:
-        yield Evidence(
-            "kernel_too_old",
-            SUPPORTING + 0.5,
-            "the kernel is old and the job hangs in start-up; still weak evidence",
-            (warned[0], *signs[:1]),
-            "old-kernel-and-hang",
-        )
 
 
 def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
@@ -161,29 +92,6 @@ def _separate_runs(facts: Facts, versions: list[Event]) -> bool:
     )
 
 
-def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
-    """A GPU uses fewer lanes than it and its slot have. Only a lower speed means an idle GPU that
-    saves power.
-
-    Decides diagnose_outputs/pcie_and_gpus/link-width-of-smi.
-    """
-    rows = [
-        (event.number(now), event.number("max"), event)
-        for fact, now in (("link_width", "now"), ("link_limited", "width"))
-        for event in facts.of(fact)
-    ]
-    narrow = [row for row in rows if 0 < row[0] < row[1]]
-    if narrow:
-        now, most, event = min(narrow, key=lambda row: row[0])
-        yield Evidence(
-            "pcie_link_degraded",
-            STRONG,
-            f"a link uses {now} lanes of {most}",
-            (event,),
-            "fewer-lanes",
-        )
-
-
 def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
     """The kernel finds a switch or slot of an older generation above a card. Many machines are
     built so; it matters if the job is slow.
@@ -208,21 +116,4 @@ def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
             why,
             (*limited[:2], *slow[:1]),
             "slower-than-the-card",
-        )
-
-
-def container_sees_no_gpu(facts: Facts) -> Iterator[Evidence]:
-    """No GPU is visible, and the program runs in a container.
-
-    Decides diagnose_batches/6/372.
-    """
-    unseen = facts.said("no_gpu")
-    if unseen and facts.of("container"):
-        lines = (unseen[0], facts.of("container")[0])
-        yield Evidence(
-            "container_gpu_access",
-            STRONG,
-            "no GPU is seen, and this runs in a container",
-            lines,
-            "container-no-gpu",
         )

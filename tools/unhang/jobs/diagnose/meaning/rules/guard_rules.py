@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.stacks import MAIN
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import DECISIVE, STRONG, SUPPORTING, Evidence, weighed
+from unhang.jobs.diagnose.meaning.evidence import STRONG, SUPPORTING, Evidence, weighed
 from unhang.jobs.diagnose.standing import standings
 
 NO_ANSWER = (
@@ -19,7 +19,6 @@ NO_ANSWER = (
     "nccl-connect-no-route",
     "torch-client-socket-timeout",
 )
-NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
 
 
 def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
@@ -54,26 +53,6 @@ def lock_has_a_builder(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("fused_kernel_build", -STRONG, why, (), "lock-has-a-builder")
 
 
-def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:
-    """Ranks on two MIG instances of one GPU: to NCCL they seem to use the same GPU.
-
-    Decides diagnose_documented/gpu_nccl_torch_2/mig-slices-same-parent.
-    """
-    duplicate = facts.has("nccl-duplicate-gpu")
-    if duplicate and facts.of("mig"):
-        why = "the ranks are on MIG instances of one GPU, which NCCL does not join"
-        yield Evidence(
-            "mig_unsupported",
-            DECISIVE,
-            why,
-            (facts.of("mig")[0], duplicate[0]),
-            "duplicate-and-mig",
-        )
-        yield Evidence(
-            "rank_device_mapping", -STRONG, why, (facts.of("mig")[0],), "duplicate-and-mig"
-        )
-
-
 def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
     """Names of hosts did not resolve at first, and ssh reached each of these hosts later: a
     launcher repeats its attempts until the hosts are there.
@@ -91,17 +70,6 @@ def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
         why = f"ssh reached {found[-1][1].fields['host']} later"
         weights = {"dns_hostname": -STRONG, "wrong_interface": -SUPPORTING}
         yield from weighed(weights, why, found[-1], "name-found-later")
-
-
-def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
-    """A host's name does not resolve: neither a firewall nor the choice of an interface does that.
-
-    Decides diagnose_user_jobs/master-address-is-two-addresses.
-    """
-    if unknown := facts.has(*NAME_UNKNOWN):
-        why = "the name does not resolve, which comes before any connection"
-        weights = dict.fromkeys(("firewall_ports", "wrong_interface"), -STRONG)
-        yield from weighed(weights, why, (unknown[0],), "name-leads-nowhere")
 
 
 def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:

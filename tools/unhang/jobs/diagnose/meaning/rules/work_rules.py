@@ -114,27 +114,6 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         )
 
 
-def main_process_prepares(facts: Facts) -> Iterator[Evidence]:
-    """A traceback or a timeout of ranks that wait for the main process. A barrier that NCCL could
-    not run (accelerate-2107) and a script (accelerate-3709) show no such wait.
-
-    Decides diagnose/slow_rank_or_io/zero-first.
-    """
-    waits = facts.said("main_process_first")
-    if (
-        waits
-        and (facts.of("crash") or facts.of("timeout") or facts.of("store_timeout"))
-        and not facts.has("nccl-unhandled-error")
-    ):
-        yield Evidence(
-            "slow_rank_or_io",
-            STRONG,
-            "ranks wait for the main process to prepare the data",
-            (waits[0],),
-            "main-process-first",
-        )
-
-
 def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
     """Ranks that had not come to the store or to JAX's coordinator were started: they were at
     work."""
