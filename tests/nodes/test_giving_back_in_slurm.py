@@ -26,10 +26,7 @@ pytestmark = slurm_nodes.marks(3000)
 def day(fake_library, tmp_path_factory):
     """One rollout from its first wait to its end; gives what each command left."""
     work = tmp_path_factory.mktemp("back")
-    with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
-        for name in NAMES:
-            cluster.fleet.plant(name, "/etc/environment", "CUDA_VISIBLE_DEVICES=0\n")
-            cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
+    with slurm_nodes.pinned_cluster_of(NAMES, fake_library, work) as cluster:
         site = Site(cluster, work)
         run = site.audit()
         waves = [wave["hosts"] for wave in site.plan(run, "--rule", RULE)["waves"]]

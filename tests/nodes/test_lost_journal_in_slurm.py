@@ -23,10 +23,7 @@ pytestmark = [*slurm_nodes.marks(3000), pytest.mark.nightly]
 def day(fake_library, tmp_path_factory):
     """Killed with one node released and one changed; then the journal is removed."""
     work = tmp_path_factory.mktemp("lost")
-    with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
-        for name in NAMES:
-            cluster.fleet.plant(name, "/etc/environment", "CUDA_VISIBLE_DEVICES=0\n")
-            cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
+    with slurm_nodes.pinned_cluster_of(NAMES, fake_library, work) as cluster:
         site = Site(cluster, work, variables={"unhang_smoke": False})
         run = site.audit()
         waves = [wave["hosts"] for wave in site.plan(run, "--rule", RULE, "--floor", "0")["waves"]]

@@ -20,10 +20,7 @@ pytestmark = slurm_nodes.marks(3000)
 def day(fake_library, tmp_path_factory):
     """Two runs of the same command: while another user has drained the node, and after that."""
     work = tmp_path_factory.mktemp("floor")
-    with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
-        for name in NAMES:
-            cluster.fleet.plant(name, "/etc/environment", "CUDA_VISIBLE_DEVICES=0\n")
-            cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
+    with slurm_nodes.pinned_cluster_of(NAMES, fake_library, work) as cluster:
         site = Site(cluster, work, variables={"unhang_smoke": False})
         run = site.audit()
         waves = [wave["hosts"] for wave in site.plan(run, "--rule", RULE, "--floor", "2")["waves"]]

@@ -11,6 +11,7 @@ import types
 import audits
 import pytest
 import slurm_nodes
+from slurm_nodes import PINNED
 from slurm_site import DEADLINE_S, Site, entries, node_of, states
 
 from unhang.act.rollout.journal import read_journal
@@ -18,7 +19,6 @@ from unhang.act.rollout.journal import read_journal
 NAMES = ("gpu001", "gpu002")
 CANARY, NEXT = NAMES
 RULE = "cuda-visible-devices-pinned"
-PINNED = "CUDA_VISIBLE_DEVICES=0\n"
 EDIT = {"kernel": {"version": "9.9.9-generic"}}  # of the inventory's policy, after the plan
 # An accounting in which a job died of another node's fault, and an array failed as a whole.
 SACCT = f"""#!/bin/sh
@@ -34,10 +34,7 @@ def day(fake_library, tmp_path_factory):
     """Four runs of the same command: killed in the soak, after the canary's repaired error is back,
     after the canary has lost its power, and after that has booted again."""
     work = tmp_path_factory.mktemp("soak")
-    with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
-        for name in NAMES:
-            cluster.fleet.plant(name, "/etc/environment", PINNED)
-            cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
+    with slurm_nodes.pinned_cluster_of(NAMES, fake_library, work) as cluster:
         keep_accounting(cluster, work / "bin")
         site = Site(cluster, work, variables={"unhang_smoke": False})
         run = site.audit()

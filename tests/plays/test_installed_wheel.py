@@ -240,7 +240,7 @@ def test_the_gate_audits_tests_and_decides_of_a_node_that_proves_nothing(unhang,
     fleet.answering("gpu001", envelope())
     before = written(unhang)
     done = unhang(
-        "preprovision", "gpu001", "-i", fleet.inventory, "--out", fleet.runs, "-o", "json"
+        "preprovision", "-l", "gpu001", "-i", fleet.inventory, "--out", fleet.runs, "-o", "json"
     )
     assert done.returncode == 3, done.stderr[-3000:]
     steps = [line for line in done.stderr.splitlines() if line.startswith("unhang: ")]

@@ -108,14 +108,14 @@ def test_wrong_use_is_2_and_one_line_that_says_what_was_expected(pair, arguments
 
 HERE = {"gpu[017-018]": "gpu002", "inventory/mycluster": "hosts.yml"}
 TYPED = (
-    as_typed("unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001", HERE),
+    as_typed("unhang preprovision -l gpu[017-018] -i inventory/mycluster --reference gpu001", HERE),
     as_typed(
-        "unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001"
+        "unhang preprovision -l gpu[017-018] -i inventory/mycluster --reference gpu001"
         " --python /opt/torch/bin/python",
         HERE,
     ),
     as_typed(
-        "unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001 --key"
+        "unhang preprovision -l gpu[017-018] -i inventory/mycluster --reference gpu001 --key"
         " ~/gate_key --days 180",
         HERE,
     ),

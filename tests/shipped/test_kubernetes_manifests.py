@@ -112,6 +112,7 @@ def test_what_a_site_wants_of_every_pod_reaches_every_pod():
         podLabels={"team": "gpu"},
         podAnnotations={"mesh": "off"},
         priorityClassName="node",
+        imagePullSecrets=[{"name": "registry"}],
         resources={"collector": {"limits": {"memory": "2Gi"}}},
     )
     for name in ("unhang-collector", "unhang-condition"):
@@ -119,6 +120,7 @@ def test_what_a_site_wants_of_every_pod_reaches_every_pod():
         assert template["metadata"]["labels"] == {"app.kubernetes.io/name": name, "team": "gpu"}
         assert template["metadata"]["annotations"]["mesh"] == "off"
         assert template["spec"]["priorityClassName"] == "node"
+        assert template["spec"]["imagePullSecrets"] == [{"name": "registry"}]
         # first, so that what the chart itself sets is not replaced
         assert [each["env"][0] for each in template["spec"]["containers"]] == [proxy] * len(
             template["spec"]["containers"]

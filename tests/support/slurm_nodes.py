@@ -133,6 +133,20 @@ def cluster_of(names, library, work, layers=(), returns=2):
         yield cluster
 
 
+PINNED = "CUDA_VISIBLE_DEVICES=0\n"
+
+
+@contextlib.contextmanager
+def pinned_cluster_of(names, library, work):
+    """A Cluster each of whose nodes has one GPU pinned, which a role repairs; what a rollout keeps
+    on a node goes with it."""
+    with cluster_of(names, library, work) as cluster:
+        for name in names:
+            cluster.fleet.plant(name, "/etc/environment", PINNED)
+            cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
+        yield cluster
+
+
 def _start(cluster, names, key, returns):
     """Starts munged and slurmctld, which go to the background by themselves and end with the
     bed."""

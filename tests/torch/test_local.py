@@ -116,7 +116,7 @@ def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase,
     )
     # where other programs keep the CPUs, a slow rank is named and not proved
     not_proved = "slow" in drill and "the machine is busy" in (done.result["not_proved"] or "")
-    assert done.code == (2 if not_proved else 1), done.stdout
+    assert done.code == (3 if not_proved else 1), done.stdout
     assert [suspect["rank"] for suspect in done.suspects] == [int(drill[0])], done.suspects
     assert message in done.suspects[0]["why"]
     assert done.suspects[0]["host"] == os.uname().nodename

@@ -160,12 +160,12 @@ def test_every_command_selects_nodes_and_an_inventory_by_the_same_words():
     for name in COMMANDS:
         parser = command_and_parser(name)[1]
         shown = {
-            option
+            word
             for action in parser._actions
             if action.help != argparse.SUPPRESS
-            for option in action.option_strings
+            for word in action.option_strings or [action.metavar]
         }
-        assert not shown & {"--limit", "--hosts", "--nodes", "--nodelist"}, name
+        assert not shown & {"--limit", "--hosts", "--nodes", "--nodelist", "HOSTS"}, name
         for short, long in (("-l", "--host"), ("-i", "--inventory")):
             assert (short in shown) == (long in shown), name
 
@@ -177,6 +177,7 @@ def test_every_command_selects_nodes_and_an_inventory_by_the_same_words():
         "policy --from latest --limit=a -l b",
         "inspect --hosts a --limit b",
         "smoke --hosts a --host b",
+        "preprovision --hosts a --limit b",
     ],
 )
 def test_old_names_of_nodes_mean_what_the_name_means(typed):

@@ -7,6 +7,7 @@ import copy
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -307,6 +308,10 @@ def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(
         shown.split() == [str(runs[2]), str(runs[3])]
         and "2 run folders would be removed" in reported
     )
+    with monkeypatch.context() as busy:
+        busy.setattr("shutil.rmtree", lambda _: os.listdir("/dev/null"))
+        assert cli.main([*argv, "--apply"]) == 1
+    assert f"{runs[2]} could not be removed: Not a directory" in capsys.readouterr().err
     assert all(run.is_dir() for run in runs)
     assert cli.main([*argv, "--apply"]) == 0
     assert [run.is_dir() for run in runs] == [True, True, False, False, True]

@@ -1,4 +1,4 @@
-"""`unhang preprovision HOSTS`: runs playbooks/preprovision.yml and shows which nodes may join;
+"""`unhang preprovision --host HOSTS`: runs playbooks/preprovision.yml, shows which nodes may join;
 `--verify` checks the record of one that joined."""
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from unhang.core.commands.common_options import (
     add_format_option,
     add_inventory,
     add_out,
+    add_repeatable,
     add_value,
 )
 from unhang.core.errors import UserError
@@ -54,8 +55,8 @@ from unhang.core.text import data_for_ansible
 
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\
-  unhang preprovision 'gpu[017-018]' -i inventory/mycluster --reference gpu001   beside a node that is known to be good
-  unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit
+  unhang preprovision --host 'gpu[017-018]' -i inventory/mycluster --reference gpu001   beside a node that is known to be good
+  unhang preprovision --host rack7 -i inventory/mycluster --key gate_key --days 90 -o junit
   unhang preprovision --verify runs/latest/admission/gpu017 --key gate_key.pub
   unhang preprovision --verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""  # noqa: E501
 # Banner of a task -> the message when it begins.
@@ -74,13 +75,10 @@ MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "hosts",
-        metavar="HOSTS",
-        nargs="?",
-        help="node sets (gpu[001-016]), groups, Ansible patterns",
-    )
+    parser.add_argument("hosts", nargs="?", help=argparse.SUPPRESS)  # --host, before it had a name
     add_inventory(parser)
+    nodes = "node sets (gpu[001-016]), groups, Ansible patterns"
+    add_repeatable(parser, "-l --host", "HOSTS", nodes)
     add_value(
         parser,
         "--reference",
@@ -160,17 +158,18 @@ class GateOptions(ReadOptions, frozen=True, kw_only=True):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as
-    the code for that program, with --verify 0 good, 2 not proved, 1 any other state."""
+    """0 all pass, 1 a node failed, 3 no node failed and not all are proved; with --as the code for
+    that program, with --verify 0 good, 3 not proved, 1 any other state."""
+    arguments.hosts = ",".join([*arguments.host, *filter(None, [arguments.hosts])])
     if arguments.verify:
         if arguments.hosts:
-            raise UserError(f"--verify takes no HOSTS beside it; leave out {arguments.hosts}")
+            raise UserError(f"--verify takes no --host beside it; leave out {arguments.hosts}")
         return check_record(
             arguments.verify, arguments.key, arguments.now, arguments.facts, arguments.format
         )
     if not arguments.hosts or arguments.facts or arguments.now:
         raise UserError(
-            "preprovision takes HOSTS alone, or --verify RECORD; see unhang preprovision --help"
+            "preprovision takes --host alone, or --verify RECORD; see unhang preprovision --help"
         )
     if arguments.host_program:
         return answer_host_program(arguments.host_program, GateOptions.of(arguments))

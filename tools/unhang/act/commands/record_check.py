@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 20
 def check_record(
     record: Path, key_file: str | None, now: str | None, facts_file: Path | None, form: str
 ) -> int:
-    """0 good, 2 not proved, 1 any other known state. Raises UserError for options that do not fit
+    """0 good, 3 not proved, 1 any other known state. Raises UserError for options that do not fit
     and for a file that cannot be read."""
     if not key_file:
         raise UserError(
@@ -44,7 +44,7 @@ def check_record(
         if form == "json"
         else _lines(found, facts is not None)
     )
-    return {GOOD: 0, NOT_PROVED: 2}.get(found.state, 1)
+    return {GOOD: 0, NOT_PROVED: 3}.get(found.state, 1)
 
 
 def read_facts(path: Path) -> Mapping[str, Any]:

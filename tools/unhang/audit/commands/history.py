@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0; 2 when a run folder could not be removed. Raises UserError."""
+    """0; 1 when a run folder could not be removed. Raises UserError."""
     if arguments.prune:
         return _prune(arguments.keep, arguments.older_than, arguments.apply, arguments.quiet)
     alone = {
@@ -150,7 +150,7 @@ def _prune(keep: int | None, older_than: str | None, applies: bool, quiet: bool)
     if not quiet:
         sys.stdout.write("".join(f"{visible(str(one.folder), 4000)}\n" for one in going))
     sys.stderr.write(f"unhang: {_summary(found, going, applies)}\n")
-    return 2 if lost else 0
+    return int(bool(lost))
 
 
 def _summary(found: list[RunOnDisk], going: list[RunOnDisk], applied: bool) -> str:

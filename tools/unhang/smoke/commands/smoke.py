@@ -196,7 +196,7 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 pass, 1 fail with suspects, 2 nothing could be proved."""
+    """0 pass, 1 fail with suspects, 2 nothing could be tested, 3 not proved."""
     options = SmokeOptions.of(arguments)
     request = request_of(options)
     if arguments.out:

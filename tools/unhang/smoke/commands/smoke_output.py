@@ -17,8 +17,8 @@ from unhang.smoke.result import EXIT_CODES
 
 
 def exit_code(result: SmokeResult) -> int:
-    """0 pass, 1 fail, 2 nothing could be proved."""
-    return EXIT_CODES[result.verdict]
+    """0 pass, 1 fail, 2 nothing could be tested, 3 not proved, because the machine is busy."""
+    return 3 if result.not_proved else EXIT_CODES[result.verdict]
 
 
 def deliver(result: SmokeResult, form: str, out: str | None) -> None:

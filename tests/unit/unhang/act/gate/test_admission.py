@@ -417,7 +417,7 @@ def test_facts_that_hide_what_the_record_attests_prove_nothing(
     code, state, why = verified(
         capsys, signed(gated), gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json"
     )
-    assert (code, state) == (2, "not proved")
+    assert (code, state) == (3, "not proved")
     assert named in why[0]
 
 
@@ -431,5 +431,5 @@ def test_a_record_that_attests_no_identity_proves_nothing_of_a_node(gated, capsy
     code, state, why = verified(
         capsys, path, key, "--now", "2026-12-01", "--facts", run / "nodes" / "gpu001.json"
     )
-    assert (code, state) == (2, "not proved")
+    assert (code, state) == (3, "not proved")
     assert "an identity" in why[0]

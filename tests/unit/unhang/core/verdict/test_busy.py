@@ -11,6 +11,7 @@ from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.busy import busy_reason
 from unhang.core.verdict.smoke_result import document_of, smoke_result
 from unhang.core.verdict.streams import Stream
+from unhang.smoke.commands.smoke_output import exit_code
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge
 
@@ -46,7 +47,7 @@ def judged(load, queued=0.7, seqs=(49, 49), more=(), **seen):
 @pytest.mark.parametrize("queued", [0.7, None])
 def test_a_phase_that_is_slow_on_a_busy_machine_is_not_proved(seqs, queued):
     result = judged(BUSY, queued, seqs)
-    assert result["verdict"] == "error"
+    assert (result["verdict"], exit_code(smoke_result(result))) == ("error", 3)
     assert result["not_proved"] == (
         "gpu001: the machine is busy (21.9 tasks for 2 CPUs, tasks waited for a CPU 100 % of the"
         " time, the hypervisor took 1 %, over 11 s)"

@@ -91,7 +91,9 @@ def test_the_job_that_hangs_is_named_and_counted_and_the_one_beside_it_is_not(si
     watches.takes(moment(0, came=[came("a", 41), came("b", 42)]))
     for t in range(1, 14):
         watches.takes(moment(t, jobs=["a"], stands=["b"]))
-    wait_until(lambda: any("hung: rank 1" in line for line in said), "a verdict")
+    a, b = (watches.watches[name].outputs for name in "ab")
+    wait_until(lambda: a.last and b.hangs, "a verdict of one and a sample of both")
+    assert any("hung: rank 1" in line for line in said)
     watches.written = 0.0
     watches.takes(moment(14, jobs=["a"], stands=["b"]))
     text = (tmp_path / "x.prom").read_text()
