@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, number, placed
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell, variable
-from unhang.jobs.lint.yaml_nodes import Map, parts_of, values_of
+from unhang.jobs.lint.yaml_nodes import texts_in, values_of
 
 DEEPEST = 4  # shells in shells
 Options = Mapping[str, Text]
@@ -482,7 +482,7 @@ def steps_of(words: Sequence[Text]) -> list[Step]:
         after, base = (*words[at + 1 : at + 2], "")[0], word.rpartition("/")[2]
         name = f"{base} {after}" if f"{base} {after}" in rows else base
         kind = starts[-1][1]["kind"] if starts else ""
-        is_value = at and words[at - 1].endswith(("launcher", "backend", "executor"))
+        is_value = at and words[at - 1].endswith(("launcher", "backend", "executor", "-R"))
         if name and name in rows and not is_value:
             starts.append((at, rows[name]))
         elif kind in ("", "script"):
@@ -566,7 +566,11 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
     parts["gpus"] = place.gpus
     for step in steps:
         kind = step.row["kind"]
-        asked = {name: number(step.given(name)) for name in ("nodes", "whole", "each", "rank")}
+        named = _bound(step, place)
+        asked = {
+            name: number(step.given(name)) if step.given(name) else named.get(name)
+            for name in ("nodes", "whole", "each", "rank")
+        }
         parts["each"] = number(step.given("gpus")) or parts.get("each")
         for name in ("meets", "backend"):
             parts[name] = step.given(name) or parts.get(name)
@@ -576,7 +580,7 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
             per_task = number(step.options.get("gpus_per_task"))
             parts["gpus"] = times(per_task, parts["tasks"]) or parts["gpus"]
         elif kind == "everywhere":
-            parts["nodes"] = None
+            parts["nodes"] = _spread(step, place)[0] if step.given("hosts") else None
         elif kind in ("launcher", "server"):
             parts |= {"rank": asked["rank"], "waits": asked["nodes"], "all": asked["whole"]}
             waits = asked["nodes"] or (None if step.given("nodes") else ONE)
@@ -612,11 +616,9 @@ def _configured(step: Step, place: Place) -> Step:
     if file is None:
         return step
     text, known = _file(file, place), dict[str, Text]()
-    for part in parts_of(Map, *values_of(str(text))):
-        for name, one in part.items():
-            if isinstance(one, Text):
-                line = file.line if text.how == "beside" else one.line + text.line - 1
-                known[name] = placed(one, line, one.shown)
+    for name, one in texts_in(*values_of(str(text))).items():
+        line = file.line if text.how == "beside" else one.line + text.line - 1
+        known[name] = placed(one, line, one.shown)
     own = step.options  # a script has none that change the file's
     return step._replace(
         options={**own, **known} if step.row["kind"] == "script" else {**known, **own}
@@ -636,6 +638,16 @@ def _hosts(step: Step, place: Place) -> list[Host]:
         return hosts_in(named, ",")
     listed = _file(file, place) if file else None
     return hosts_in(listed, "\n") if listed else []
+
+
+def _bound(step: Step, place: Place) -> Mapping[str, Count]:
+    """The nodes of a step, and its processes on each, where its hosts are to say so."""
+    hosts = _hosts(step, place) if step.row.get("bound") and not step.given("picks") else []
+    slots = {one.slots for one in hosts}
+    return {
+        "nodes": placed(len(hosts), hosts[0].name) if hosts else None,
+        "each": slots.pop() if len(slots) == 1 else None,
+    }
 
 
 def _spread(step: Step, place: Place) -> tuple[Count, Count]:

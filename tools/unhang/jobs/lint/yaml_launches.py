@@ -24,7 +24,7 @@ from unhang.jobs.lint.launch import (
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, bytes_of, number, placed
 from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell
-from unhang.jobs.lint.yaml_nodes import Map, inside, items, maps, parts_of
+from unhang.jobs.lint.yaml_nodes import Map, inside, items, maps, parts_of, texts_in
 
 WORDS = ("entrypoint", "command", "args")
 ON_RAY = ("RayJob", "RayCluster")
@@ -157,9 +157,8 @@ def _job(fields: Map, asked: Sequence[Number]) -> Job:
 def _accelerate(fields: Map) -> Role:
     """A configuration, which starts the same on each machine."""
     row = table("launchers")["accelerate"]
-    options = {name: one for name, one in fields.items() if isinstance(one, Text)}
     place = Place("config", on_each=True)
-    found = launch_of(_command(fields), [Step(row, options)], place)
+    found = launch_of(_command(fields), [Step(row, texts_in(fields))], place)
     return replace(_container(fields), launches=[replace(found, rank=None)])
 
 
