@@ -54,8 +54,12 @@ def check_jobs(jobs: Sequence[Job]) -> Findings:
 
 def _refused(job: Job) -> Findings:
     """A variable's value that is no text, and several devices in one name."""
+    texts = table("maps_of_texts") if "apiVersion" in job.fields else ()
     for fields in parts_of(Map, job.fields):
-        for value in (inside(one, "value") for one in items(fields.get("env"))):
+        values = [inside(one, "value") for one in items(fields.get("env"))]
+        given = (part for name in texts for part in maps([fields.get(name)]))
+        values += [one for part in given for one in part.values()]
+        for value in values:
             if isinstance(value, Text) and value.how in ("int", "float", "bool"):
                 yield fault("env_not_text", value)
         for one in items(fields.get("device_ids")) if job.kind == "compose" else ():
@@ -78,7 +82,8 @@ def _shared_devices(job: Job) -> Findings:
 def _no_such_pod(job: Job) -> Findings:
     """Addresses of a JobSet's pods that it does not make: NAME-PART-JOB-POD.SUBDOMAIN."""
     spec, name = inside(job.fields, "spec"), inside(job.fields, "metadata", "name")
-    domain, sizes = inside(spec, "network", "subdomain") or name, dict[str, list[Any]]()
+    network, sizes = inside(spec, "network"), dict[str, list[Any]]()
+    domain = network.get("enableDNSHostnames") != "false" and (network.get("subdomain") or name)
     for part in maps(spec.get("replicatedJobs")):
         given = part.get("replicas"), inside(part, "template", "spec").get("parallelism")
         sizes[f"{name}-{part.get('name')}"] = [number(one) if one else ONE for one in given]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, number, placed
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell, variable
-from unhang.jobs.lint.yaml_nodes import Map, parts_of, values_of
+from unhang.jobs.lint.yaml_nodes import texts_in, values_of
 
 DEEPEST = 4  # shells in shells
 Options = Mapping[str, Text]
@@ -22,7 +22,7 @@ PER_NODE = re.compile(r"ppr:(\d{1,3}):node")
 _VISIBLE = re.compile(r"[\w.:-]{1,60}(?:,[\w.:-]{1,60}){0,63}")
 _SHELLS = ("bash", "sh", "zsh")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - looked for in a command
-_LOOPBACK = re.compile(r"(?:localhost|127\.0\.0\.\d{1,3}|::1|\[::1\])(?::\d{0,5})?")
+_LOOPBACK = re.compile(r"(?:localhost|0\.0\.0\.0|127\.0\.0\.\d{1,3}|::1|\[::1\])(?::\d{0,5})?")
 _READS_MASTER = re.compile(r"python|\.(?:py|sh)$|^\./|^(?:bash|sh)$|\$")
 _BRIDGE = re.compile(r"172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?")
 NOTHING = Command(0, "", [], {}, {})
@@ -37,7 +37,7 @@ class Place:
     other nodes. row: of `launch_places`, what to write there. meets: whether launchers learn
     elsewhere where to meet. memory: bytes of each node. slots: what its hosts take. beside: the
     text of a file in the folder of this one, "" if there is none. text: of the script.
-    asked: by its directives."""
+    asked: by its directives. alike: nodes or pods that each read its commands for themselves."""
 
     kind: str = "shell"
     nodes: Count = None
@@ -55,6 +55,7 @@ class Place:
     asked: Options = field(default_factory=dict)
     held: Held = field(default_factory=dict)
     hostfiles: Mapping[str, Text] = field(default_factory=dict)
+    alike: int | None = None
 
 
 class Host(NamedTuple):
@@ -83,10 +84,15 @@ class Crowd:
     crowd: int
 
     @property
+    def limits(self) -> Mapping[str, Any]:
+        """Numbers that no file says."""
+        return table("launch_limits")
+
+    @property
     def least(self) -> Count:
         """The bytes that several ranks take at least."""
         return (
-            placed(table("launch_limits")["memory_of_a_rank"]["most"] * self.crowd, 0)
+            placed(self.limits["memory_of_a_rank"]["most"] * self.crowd, 0)
             if self.crowd > 1
             else None
         )
@@ -169,11 +175,6 @@ class Launch(Crowd):
         return number(self.variable("RANK")) if self.variable("MASTER_ADDR") else None
 
     @property
-    def own_rank(self) -> Count:
-        """The number that its launcher is given for the node."""
-        return number(self.starter.given("rank"))
-
-    @property
     def meeting(self) -> str:
         """The address and port at which it meets others, as far as they are known."""
         return ":".join(self.point).strip(":")
@@ -197,6 +198,11 @@ class Launch(Crowd):
         """The port at which it meets others, if it is by itself."""
         named = (step.given("port") for step in self.steps[::-1])
         return next(filter(None, named), None) or self.variable("MASTER_PORT")
+
+    @property
+    def door(self) -> Text | None:
+        """The same, also of an address."""
+        return self.port or (self.meets and placed(self.meets.partition(":")[2], self.meets))
 
     @property
     def ray(self) -> Step | None:
@@ -226,6 +232,42 @@ class Launch(Crowd):
         return self.waits != 1 and (self.several or of_job)
 
     @property
+    def for_each(self) -> bool:
+        """Whether each of several nodes or tasks computes what its words have to compute."""
+        if (self.place.alike or 0) > 1:
+            return (self.waits or 0) > 1 or self.place.kind == "task"
+        many = self.is_wide or self.started > 1
+        return self.inside == "raw" and self.waits != 1 and many
+
+    @property
+    def started(self) -> int:
+        """How often it is started, as far as that is known."""
+        return (self.nodes or 0) * (self.tasks or 1)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is known to be started on other machines by their names."""
+        files = any(one.given("hostfile") for one in self.steps)
+        return len({one.name for one in self.hosts}) > 1 or (not self.hosts and files)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether something starts it on several nodes."""
+        return (self.nodes or 0) > 1 or self.elsewhere
+
+    @property
+    def starts_scripts(self) -> bool:
+        """Whether something starts a script of Python in each task, without a launcher."""
+        alone = self.runs_python and self.step("launcher", "server", "ray") is None
+        return alone and self.step("step", "everywhere") is not None
+
+    @property
+    def written(self) -> Mapping[str, Text]:
+        """Variables as a node or task reads them."""
+        given = {name: one for name, [*_words, one] in self.place.held.items()}
+        return {**given, **self.command.raw}
+
+    @property
     def reads_master(self) -> bool:
         """Whether a program takes the address of MASTER_ADDR; torchrun does not."""
         if self.launcher:
@@ -233,12 +275,6 @@ class Launch(Crowd):
         words = (word for one in self.steps[-1:] for word in one.words)
         reads = any(map(_READS_MASTER.search, words))
         return reads and (self.place.on_each or self.step("step") is not None)
-
-    @property
-    def is_master(self) -> bool:
-        """Whether it may meet the others at its own address: the first node, or all on one."""
-        rank = self.starter.given("rank")
-        return rank is not None and (self.at_home or rank == "0")
 
     @property
     def is_open(self) -> bool:
@@ -257,19 +293,6 @@ class Launch(Crowd):
         return _BRIDGE.fullmatch(self.meets or "") is not None
 
     @property
-    def own_head(self) -> Text | None:
-        """The address of Ray's head, if it is that of each machine itself."""
-        given = self.ray and self.ray.given("own_name")
-        odd = is_loopback(given) or given == "0.0.0.0"  # noqa: S104 - in a command
-        return given if odd and self.place.nodes != 1 else None
-
-    @property
-    def by_srun(self) -> bool:
-        """Whether srun starts it."""
-        step = self.step("step")
-        return step is not None and "gives" in step.row
-
-    @property
     def several(self) -> bool:
         """Whether it is known to be of several nodes; 2:4 are two at least."""
         least = self.options.get("nnodes", "").rpartition(":")[0]
@@ -281,24 +304,6 @@ class Launch(Crowd):
         return self.place.on_each or self.nodes is self.place.nodes or not self.step("step")
 
     @property
-    def by_mpi(self) -> bool:
-        """Whether Open MPI starts it; another mpirun has rows of its own."""
-        step = self.step("step")
-        return step is not None and "keeps" in step.row
-
-    @property
-    def of_pods(self) -> bool:
-        """Whether pods start it, whose number is compared with all of their job."""
-        return self.place.kind == "pods"
-
-    @property
-    def only_there(self) -> Count:
-        """The node on which it is started, if neither the script nor the launcher itself starts it
-        on others that it waits for."""
-        reaches = self.place.spreads or self.starter.given("reaches")
-        return None if reaches or self.waits == 1 else self.once
-
-    @property
     def alone(self) -> bool:
         """Whether it waits for no other node, and may be a job on each."""
         return self.waits == 1 and ("reaches" in self.starter.row or self.place.kind != "slurm")
@@ -307,12 +312,6 @@ class Launch(Crowd):
     def runs_python(self) -> bool:
         """Whether its words name a script of Python."""
         return any("python" in one or one.endswith(".py") for one in self.command.words)
-
-    @property
-    def counts_tasks(self) -> bool:
-        """Whether the scheduler starts a launcher of several processes once for each task."""
-        counted = self.options.keys() & {"n", "ntasks"}
-        return self.by_srun and not counted and (self.processes or self.all or 0) > 1
 
     @property
     def named(self) -> Count:
@@ -357,20 +356,6 @@ class Launch(Crowd):
         return times(self.count, self.each or ONE)
 
     @property
-    def most(self) -> Count:
-        """GPUs of the largest machine, where those of the node are not known."""
-        return (
-            placed(table("launch_limits")["gpus_of_a_machine"]["most"], 0)
-            if self.each and self.gpus is None
-            else None
-        )
-
-    @property
-    def gpus_at(self) -> Launch | Count:
-        """Where a finding about them is shown: the command, or the GPUs of its container."""
-        return self if self.place.kind in ("slurm", "shell", "other", "task") else self.gpus
-
-    @property
     def size(self) -> Count:
         """Ranks of one copy of the model, by its parallel sizes."""
         made = _product(self.factors) if self.factors else ONE
@@ -382,11 +367,6 @@ class Launch(Crowd):
         expert, pipeline = self.axes.get("expert"), self.axes.get("pipeline", ONE)
         within = self.axes.get("expert tensor") or self.axes.get("tensor", ONE)
         return times(times(expert, within), pipeline)
-
-    @property
-    def batch(self) -> Count:
-        """Samples of a step, as the configuration of DeepSpeed says."""
-        return number(self.options.get("train_batch_size"))
 
     @property
     def batch_made(self) -> Count:
@@ -409,11 +389,6 @@ class Launch(Crowd):
         )
 
     @property
-    def per_node(self) -> Count:
-        """Ranks of a node as they are written."""
-        return self.processes if self.launcher else self.tasks
-
-    @property
     def ranks(self) -> Count:
         """All ranks, where nodes and ranks of each are written."""
         nodes = self.waits or (None if "nnodes" in self.options else self.nodes)
@@ -421,26 +396,20 @@ class Launch(Crowd):
             self.launcher or self.step("step")
         )
         alone = "standalone" in self.options or (nodes and nodes.how == "written")
-        is_written = alone and self.per_node and self.per_node.how == "written"
-        return self.all or times(nodes, self.per_node) if started and is_written else None
-
-    @property
-    def world(self) -> Count:
-        """The number of ranks that its programs are told."""
-        exported = {**self.by.exported, **self.command.exported}
-        alone = self.runs_python and not self.step("launcher", "ray")
-        return number(self.variable("WORLD_SIZE")) if alone and "WORLD_SIZE" in exported else None
-
-    @property
-    def devices(self) -> Count:
-        """Devices of which Lightning expects a task each."""
-        return number(self.options.get("trainer.devices")) if self.by_srun else None
+        each = self.processes if self.launcher else self.tasks
+        is_written = alone and each and each.how == "written"
+        return self.all or times(nodes, each) if started and is_written else None
 
 
 def _product(sizes: Mapping[str, Number]) -> Number:
     """The product of sizes, at the place of the first."""
     made: Number = placed(prod(sizes.values()), next(iter(sizes.values())))
     return made
+
+
+def of_each(text: object, find: Callable[[str, str], Any] = re.search) -> bool:
+    """Whether it has a value, by re.match at its start, that is another on each node."""
+    return any(find(one, str(text).strip("\"'")) for one in table("values_of_each_node"))
 
 
 def is_loopback(address: object) -> bool:
@@ -465,7 +434,7 @@ def options_of(words: Sequence[Text], flags: Sequence[str] = ()) -> dict[str, Te
         name, sign, value = word.partition("=")
         shown, is_option = str(word), name.startswith("-")
         short = re.fullmatch(r"-([A-Za-z])(\d{1,5})", name)
-        name = name.strip("-").replace("-", "_")
+        name = name.strip("-").replace("-", "_").replace(".", "_")
         if short:
             name, value = short[1], short[2]
         elif is_option and not sign and name not in flags and not after.startswith("-"):
@@ -482,7 +451,7 @@ def steps_of(words: Sequence[Text]) -> list[Step]:
         after, base = (*words[at + 1 : at + 2], "")[0], word.rpartition("/")[2]
         name = f"{base} {after}" if f"{base} {after}" in rows else base
         kind = starts[-1][1]["kind"] if starts else ""
-        is_value = at and words[at - 1].endswith(("launcher", "backend", "executor"))
+        is_value = at and words[at - 1].endswith(("launcher", "backend", "executor", "-R"))
         if name and name in rows and not is_value:
             starts.append((at, rows[name]))
         elif kind in ("", "script"):
@@ -530,7 +499,11 @@ def launches_of(
             yield replace(found, by=by or command, inside=inside)
             continue
         around = [*outer, *(one for one in steps if one.row["kind"] != "script")]
-        held = {name: one for name, one in command.held.items() if name not in OF_TASKS}
+        held = {
+            name: one
+            for name, one in command.held.items()
+            if name not in OF_TASKS and not of_each(" ".join(one))
+        }
         asked = steps[0].options if "gives" in steps[0].row else {}
         known = {one: variable(held, name) or "" for one, name in _ASKED.items()}
         held |= set_by_slurm({**known, **asked})
@@ -566,7 +539,11 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
     parts["gpus"] = place.gpus
     for step in steps:
         kind = step.row["kind"]
-        asked = {name: number(step.given(name)) for name in ("nodes", "whole", "each", "rank")}
+        named = _bound(step, place)
+        asked = {
+            name: number(step.given(name)) if step.given(name) else named.get(name)
+            for name in ("nodes", "whole", "each", "rank")
+        }
         parts["each"] = number(step.given("gpus")) or parts.get("each")
         for name in ("meets", "backend"):
             parts[name] = step.given(name) or parts.get(name)
@@ -576,7 +553,7 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
             per_task = number(step.options.get("gpus_per_task"))
             parts["gpus"] = times(per_task, parts["tasks"]) or parts["gpus"]
         elif kind == "everywhere":
-            parts["nodes"] = None
+            parts["nodes"] = _spread(step, place)[0] if step.given("hosts") else None
         elif kind in ("launcher", "server"):
             parts |= {"rank": asked["rank"], "waits": asked["nodes"], "all": asked["whole"]}
             waits = asked["nodes"] or (None if step.given("nodes") else ONE)
@@ -612,11 +589,9 @@ def _configured(step: Step, place: Place) -> Step:
     if file is None:
         return step
     text, known = _file(file, place), dict[str, Text]()
-    for part in parts_of(Map, *values_of(str(text))):
-        for name, one in part.items():
-            if isinstance(one, Text):
-                line = file.line if text.how == "beside" else one.line + text.line - 1
-                known[name] = placed(one, line, one.shown)
+    for name, one in texts_in(*values_of(str(text))).items():
+        line = file.line if text.how == "beside" else one.line + text.line - 1
+        known[name] = placed(one, line, one.shown)
     own = step.options  # a script has none that change the file's
     return step._replace(
         options={**own, **known} if step.row["kind"] == "script" else {**known, **own}
@@ -636,6 +611,16 @@ def _hosts(step: Step, place: Place) -> list[Host]:
         return hosts_in(named, ",")
     listed = _file(file, place) if file else None
     return hosts_in(listed, "\n") if listed else []
+
+
+def _bound(step: Step, place: Place) -> Mapping[str, Count]:
+    """The nodes of a step, and its processes on each, where its hosts are to say so."""
+    hosts = _hosts(step, place) if step.row.get("bound") and not step.given("picks") else []
+    slots = {one.slots for one in hosts}
+    return {
+        "nodes": placed(len(hosts), hosts[0].name) if hosts else None,
+        "each": slots.pop() if len(slots) == 1 else None,
+    }
 
 
 def _spread(step: Step, place: Place) -> tuple[Count, Count]:

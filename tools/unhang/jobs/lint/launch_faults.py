@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -13,32 +13,36 @@ from typing import Any
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, row_of, said
-from unhang.jobs.lint.launch import Launch, Step, is_loopback, times
+from unhang.jobs.lint.launch import Launch, is_loopback, of_each, times
 from unhang.jobs.lint.placed import ONE, Placed, number, placed
 from unhang.jobs.lint.shell import variable, varies
 
-_OWN_NAME = re.compile(r"(?:\$\(|`)?\s?(?:hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\b)")
 _GPUS_OF_NODE = re.compile(r"gpus_per_node$|^nproc_per_node$")
 _OF_RANKS = re.compile(
     r"(?:NCCL|GLOO|UCX|FI|TORCH)_(?!.*(?:LOG|DEBUG|DUMP|STATS|TRACE))\w+|(?P<meeting>MASTER_(?:ADDR|PORT))"
 )
-_OF_EACH = re.compile(
-    r"(?i:port|endpoint)[= ]{1,4}\S{0,80}\$(?:\(\(?[^)]{0,80})?\{?"
-    r"\b(?:RANDOM|shuf|SLURM_(?:PROCID|LOCALID|NODEID))\b"
-)
-_OF_JOB = re.compile(r"\$\{?(?:SLURM_PROCID|OMPI_COMM_WORLD_RANK|PMIX?_RANK)\b")
+_OF_JOB = re.compile(r"[^%]*\$\{?(?:SLURM_PROCID|OMPI_COMM_WORLD_RANK|PMIX?_RANK)\b[^%]*")
 _OPTIONS = re.compile(r"(?i)arg|opt|flag|env|param|var")
 _UNKNOWN = re.compile(r"\$\{?\w+(?:\[@\])?\}?")
 _READS_FILE = re.compile(r"(?:^|[;&|]\s*)(?:source|\.)\s")
-_FITS = {
-    "==": operator.eq,
+
+
+def _of_numbers(fits: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """A relation of numbers; a text that is none fits."""
+    return lambda *both: any(isinstance(one, str) for one in both) or fits(*both)
+
+
+_FITS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": _of_numbers(operator.eq),
     "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    "divides": lambda by, whole: whole % by == 0,
+    "<": _of_numbers(operator.lt),
+    "<=": _of_numbers(operator.le),
+    "divides": _of_numbers(lambda by, whole: whole % by == 0),
     "never": lambda *_: False,
     "reaches": lambda found, _one: not is_loopback(found),
-    "named": lambda found, _one: not _OWN_NAME.match(found.strip("\"'")),
+    "shared": lambda found, _one: not of_each(found),
+    "local": lambda found, _one: not _OF_JOB.fullmatch(str(found)),
+    "named": lambda found, _one: not of_each(found, re.match),
 }
 
 
@@ -79,7 +83,8 @@ def quantity(value: Any, path: str) -> Any:
             value = value(name)
         elif value is not None:
             value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
-    return value
+    counted = number(value)
+    return value if counted is None else counted
 
 
 def check_launches(launches: Sequence[Launch], *, reached: bool = False) -> Findings:
@@ -104,32 +109,6 @@ def fault(key: str, at: Launch | Placed, where: str = "any", **values: Any) -> F
     return said(key, place.line, place.shown, words)
 
 
-def _of_tasks(launch: Launch) -> Findings:
-    """What must differ in each task and is read once, and what must not and is read by each."""
-    nodes, tasks, own = launch.nodes, launch.tasks, launch.command
-    started = (nodes or 0) * (tasks or 1)
-    step = launch.step("step", "everywhere")
-    if step is None or own.of_some:
-        return
-    found: dict[int, Finding] = {}
-    is_script = launch.runs_python and not launch.step("launcher", "server", "ray")
-    wide = (nodes or 0) > 1 or _elsewhere(launch, step)
-    for name in ("LOCAL_RANK", "CUDA_VISIBLE_DEVICES") if is_script and wide else ():
-        at = own.raw.get(name)
-        if at and _OF_JOB.search(at) and "%" not in at:
-            found[at.line] = fault("rank_as_local", at)
-    if started > 1 and is_script:
-        for name, many in (("RANK", started), ("LOCAL_RANK", tasks), ("NODE_RANK", nodes)):
-            at, rank = own.exported.get(name), number(launch.variable(name))
-            if at and rank is not None and (many or 0) > 1:
-                found.setdefault(at.line, fault("rank_of_all_tasks", at, rank=rank, many=many))
-    yield from found.values()
-    port = own.raw.get("MASTER_PORT", own.words[0])
-    shown = port.shown if "MASTER_PORT" in own.raw else own.shown
-    if launch.inside == "raw" and (launch.several or started > 1) and _OF_EACH.search(shown):
-        yield fault("port_of_each", placed(port, port, shown))
-
-
 def _hosts(launch: Launch) -> Findings:
     """Hosts of a list or a file that are there twice, or that are each node itself."""
     names = [one.name for one in launch.hosts]
@@ -144,16 +123,17 @@ def _forwarded(launch: Launch) -> Findings:
     """Variables that a launcher does not give to what it starts elsewhere."""
     by, shown, place = launch.by, launch.by.shown, launch.place
     step = next((one for one in launch.steps if one.row.keys() & {"keeps", "gives"}), None)
-    if step is None or not (
-        launch.runs_python or launch.step("launcher", "server") or launch.by_mpi
-    ):
+    if step is None:
         return
     kind, file = step.row["kind"], step.row.get("env_file")
+    by_mpi = kind == "step" and "keeps" in step.row
+    if not (launch.runs_python or launch.step("launcher", "server") or by_mpi):
+        return
     asked = step.given("gives") or variable(by.held, "SLURM_EXPORT_ENV") or "ALL"
     if "keeps" not in step.row:
         gives_all = "ALL" in asked or "$" in asked
     else:  # under Slurm the daemons of MPI are started by srun, with all variables
-        gives_all = kind in ("step", "launcher") and not _elsewhere(launch, step)
+        gives_all = kind in ("step", "launcher") and not launch.elsewhere
         gives_all |= kind == "step" and place.kind == "slurm"
         gives_all |= bool(file and (file in place.text or place.beside(file)))
     opens = [two for one, two in pairwise(by.words) if _UNKNOWN.fullmatch(two) and one[:1] != "-"]
@@ -171,12 +151,6 @@ def _forwarded(launch: Launch) -> Findings:
     if lost:
         names = ", ".join(name for name, _at in lost)
         yield fault("not_forwarded", lost[0][1], names=names, program=step.row["program"])
-
-
-def _elsewhere(launch: Launch, step: Step) -> bool:
-    """Whether a step is known to start something on other machines."""
-    hosts = {one.name for one in launch.hosts}
-    return len(hosts) > 1 or (not hosts and step.given("hostfile") is not None)
 
 
 def _starts(launches: Sequence[Launch]) -> Findings:
@@ -204,7 +178,7 @@ def _starts(launches: Sequence[Launch]) -> Findings:
         yield fault("starts", starts[0], started=placed(started, 0))
 
 
-_CHECKS = (_of_tasks, _hosts, _forwarded)
+_CHECKS = (_hosts, _forwarded)
 
 
 def _on_one_machine(launches: Sequence[Launch]) -> bool:
@@ -245,8 +219,9 @@ def _ray(launches: Sequence[Launch]) -> Findings:
         total = times(announced, place.nodes or alone)
         asked = [(max(filter(None, each), default=None), announced), (launch.size, total)]
         if place.kind == "ray":
-            with_gpus = options.keys() & {"use_gpu", "num_gpus"}
             workers = number(options.get("num_workers") or options.get("num_gpus"))
+            quoted = f"num_workers={workers}, use_gpu=True" in place.text  # from the script
+            with_gpus = quoted or options.keys() & {"use_gpu", "num_gpus"}
             asked = [(launch.all or (workers if with_gpus else None), place.total)]
         for wanted, has in asked:
             if wanted and has and wanted > has:

@@ -19,12 +19,13 @@ from unhang.jobs.lint.launch import (
     Step,
     launch_of,
     launches_of,
+    of_each,
     times,
 )
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, bytes_of, number, placed
 from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell
-from unhang.jobs.lint.yaml_nodes import Map, inside, items, maps, parts_of
+from unhang.jobs.lint.yaml_nodes import Map, inside, items, maps, parts_of, texts_in
 
 WORDS = ("entrypoint", "command", "args")
 ON_RAY = ("RayJob", "RayCluster")
@@ -70,16 +71,6 @@ class Role(Crowd):
         """Ranks in it, by its GPUs and its launchers; 0 without GPUs."""
         made = (one.processes for one in self.launches if one.processes)
         return max([self.gpus, *made]) if self.gpus is not None else 0
-
-    @property
-    def little(self) -> Count:
-        """The size of /dev/shm that is too little for several ranks."""
-        return placed(DEFAULT_SHARED, 0) if self.crowd > 1 else None
-
-    @property
-    def announced(self) -> Count:
-        """GPUs of which it tells Ray."""
-        return number(self.params.get("num-gpus"))
 
     @property
     def store(self) -> Count:
@@ -148,7 +139,7 @@ def _job(fields: Map, asked: Sequence[Number]) -> Job:
         if nodes and nodes > 1 and script in fields:
             given = inside(fields, "resources", "accelerators")
             gpus = number(placed(given.rpartition(":")[2], given)) if given else None
-            place = Place("task", nodes, gpus=gpus, on_each=True, row=row)
+            place = Place("task", nodes, gpus=gpus, on_each=True, row=row, alike=nodes)
             launches = _launches(items(fields[script]) or [fields[script]], place)
             return Job("task", fields, [replace(_container(fields), launches=[*launches])])
     return _pods(fields, asked)
@@ -157,9 +148,8 @@ def _job(fields: Map, asked: Sequence[Number]) -> Job:
 def _accelerate(fields: Map) -> Role:
     """A configuration, which starts the same on each machine."""
     row = table("launchers")["accelerate"]
-    options = {name: one for name, one in fields.items() if isinstance(one, Text)}
     place = Place("config", on_each=True)
-    found = launch_of(_command(fields), [Step(row, options)], place)
+    found = launch_of(_command(fields), [Step(row, texts_in(fields))], place)
     return replace(_container(fields), launches=[replace(found, rank=None)])
 
 
@@ -208,7 +198,10 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
     each = [one for holder in found for one in _containers(*holder, version)]
     counts = [pods for _holder, pods, _params in found]
     nodes = None if None in counts else sum(filter(None, counts))
-    total = sum(((one.announced or one.gpus) or 0) * (one.pods or 0) for one, _own in each)
+    total = sum(
+        (number(one.params.get("num-gpus")) or one.gpus or 0) * (one.pods or 0)
+        for one, _own in each
+    )
     rows = table("launch_places")
     is_known = nodes is not None and nodes > 0 and kind in rows
     at = next(iter(inside(fields, "spec")), fields)
@@ -222,6 +215,7 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
         on_each=True,
         slots=times(workers, number(inside(fields, "spec", "slotsPerWorker")) or ONE),
         row=row,
+        text=fields.text,
         meets=any((rows.get(one) or {}).get("meets") for one in parts_of(Text, fields)),
     )
     roles = [_role(*one, place, number(inside(fields, "spec", "nprocPerNode"))) for one in each]
@@ -235,7 +229,9 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
 
 
 def _role(role: Role, own: Map, place: Place, each: Count) -> Role:
-    place = replace(place, gpus=role.gpus, held=role.held, memory=role.place.memory)
+    place = replace(
+        place, gpus=role.gpus, held=role.held, memory=role.place.memory, alike=role.pods
+    )
     if any(name.startswith("PET_") for name in role.environment):
         place = replace(place, meets=True)
     launches = [*_launches(_words(own), place)]
@@ -317,17 +313,23 @@ def _of_nomad(job: Map) -> Iterator[Role]:
     groups = maps(job.get("group"))
     for group in groups:
         pods = number(group.get("count", placed("1", group)))
+        listed = [one for part in parts_of(Map, group) for one in maps(part.get("port"))]
+        fixed = {
+            f"${{NOMAD_PORT_{one.get('name')}}}": one.get("static", one.get("to"))
+            for one in listed
+            if one.keys() & {"static", "to"}
+        }
         for task in maps(group.get("task")):
-            yield _task_of_nomad(task, pods, pods if len(groups) == 1 else None)
+            yield _task_of_nomad(task, pods, pods if len(groups) == 1 else None, fixed)
 
 
-def _task_of_nomad(task: Map, pods: Count, nodes: Count) -> Role:
+def _task_of_nomad(task: Map, pods: Count, nodes: Count, fixed: Mapping[str, Any]) -> Role:
     config, resources, env = (
         Map(one for part in maps(task.get(name)) for one in part.items())
         for name in ("config", "resources", "env")
     )
     templates, driver = maps(task.get("template")), task.get("driver")
-    config["environment"] = env
+    config["environment"] = Map({name: fixed.get(one, one) for name, one in env.items()})
     if driver not in ("docker", "podman") or "ipc_mode" in config:
         config["ipc"] = ""
     if any(one.get("env") == "true" for one in templates):
@@ -337,8 +339,8 @@ def _task_of_nomad(task: Map, pods: Count, nodes: Count) -> Role:
     gpus = next((number(one.get("count", placed("1", one))) for one in asked), None)
     memory = bytes_of(resources.get("memory_max", resources.get("memory")), "m")
     place = Place("pods", nodes, gpus=gpus, total=times(gpus, nodes), on_each=True, row="Nomad")
-    if driver != "raw_exec":  # which keeps no limit
-        place = replace(place, memory=memory)
+    # raw_exec keeps no limit
+    place = replace(place, alike=pods, memory=memory if driver != "raw_exec" else None)
     names = " ".join(one for one in _words(config) if isinstance(one, Text))
     scripts = [one.get("data") for one in templates
                if PurePath(one.get("destination") or "-").name in names]  # fmt: skip
@@ -361,11 +363,12 @@ def variables_of(fields: Map) -> dict[str, Text | None]:
                 name, sign, value = one.partition("=")
                 found[name.strip()] = placed(value.strip(), one) if sign else None
             elif name := inside(one, "name"):
-                value = inside(one, "value")
+                path = inside(one, "valueFrom", "fieldRef", "fieldPath")
+                value = placed(f"${{{path}}}", name) if path else inside(one, "value")
                 found[name] = placed(value, name) if isinstance(value, Text) else None
     return {
         str(name): placed(value, value, f"{name}={value}")
-        if isinstance(value, Text) and "$" not in value and "{{" not in value
+        if isinstance(value, Text) and ("$" not in value or of_each(value)) and "{{" not in value
         else None
         for name, value in found.items()
     }

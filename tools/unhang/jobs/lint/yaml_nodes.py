@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from unhang.jobs.lint.placed import placed
+from unhang.jobs.lint.placed import Text, placed
 
 LARGEST = 1 << 20  # letters
 DEEPEST = 100
@@ -132,6 +132,12 @@ def parts_of(kind: type, *values: Any) -> Iterator[Any]:
                 yield one
             inner = [*one.values()] if isinstance(one, dict) else one
             waiting += inner[::-1] if isinstance(inner, list) else ()
+
+
+def texts_in(*values: Any) -> dict[str, Text]:
+    """The fields of maps and of those inside of them that have a text."""
+    pairs = (pair for part in parts_of(Map, *values) for pair in part.items())
+    return {name: one for name, one in pairs if isinstance(one, Text)}
 
 
 def inside(value: Any, *names: str) -> Any:

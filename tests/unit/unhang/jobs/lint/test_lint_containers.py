@@ -42,7 +42,8 @@ def service(gpus="runtime: nvidia", environment="{A: b}", memory=SHARED, command
 )
 @pytest.mark.parametrize("gpus", ["runtime: nvidia", "gpus: all", "gpus: [{count: 2}]"])
 def test_default_shared_memory_is_too_small_also_where_it_is_written_out(gpus, memory, is_found):
-    assert found(service(gpus, memory=memory)) == ({(4, "pod-shm")} if is_found else set())
+    line = 6 if memory.startswith("shm_size") else 4
+    assert found(service(gpus, memory=memory)) == ({(line, "pod-shm")} if is_found else set())
 
 
 def test_shared_memory_of_a_server_on_one_gpu_or_on_none_is_left_alone():
