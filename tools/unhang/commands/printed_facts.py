@@ -85,6 +85,13 @@ limits.filesystems[].type              type
 limits.filesystems[].size_bytes        size 1k-blocks
 limits.filesystems[].free_bytes        avail available
 limits.filesystems[].inodes_free_percent  iuse%
+node.monitors[].counts_as              dcgm-health dcgm-diag nvidia-health-validation kubernetes gpud slurm
+node.monitors[].source                 source
+node.monitors[].path                   path
+node.monitors[].of                     of
+node.monitors[].verdict                verdict
+node.monitors[].since                  since
+node.monitors[].text                   text
 """  # noqa: E501
 # what stands in a line by itself: a field, and the pattern of its value
 LONE = """
@@ -552,7 +559,7 @@ def _of_monitors(lines: Sequence[str]) -> Iterator[Row]:
     for row in (one for one in rows if not _OF_SOFTWARE.match(one["of"])):
         place = max(text.find(json.dumps(row["text"])[1:-1]), text.rfind(f"{row['of']}:"), 0)
         at = text.count("\n", 0, place)
-        values = {**row, "source": source, "path": "its output", "counts_as": row["verdict"]}
+        values = {**row, "source": source, "path": "its output", source: row["verdict"]}
         yield Row("node.monitors[]", {name: (value, at) for name, value in values.items()})
 
 

@@ -83,11 +83,11 @@ def _faults(rule: Rule, listed: Listed, printed: Printed) -> Iterator[PrintedFau
     read = [path for path, _ in judged.evidence]
     own = [path for path in read if judged.item and path.startswith(judged.item)]
     own = own or read
-    places = [
+    places = [  # of a value, what is below, or is looked up by it; not Xids, which diagnose has
         at
         for one in own
         for path, at in printed.at.items()
-        if path.startswith(one.removesuffix(".others"))
+        if path.startswith(one) or (one.startswith(path) and _ITEM.match(path) and path[-1] != "]")
     ]
     # an output may be of some GPUs alone
     if not places or (judged.item is None and "gpus.count" in read):

@@ -128,7 +128,6 @@ ASK_FOR_MPI = (
     " the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
 NOT_JUDGED = "no rule tells from this whether the machine is sound; read and not judged: {}"
-ASK_Q = "nvidia-smi -q: errors of memory, remapped rows, what slows a GPU, state of the fabric"
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG_AMONG = (
     "there is no log of a job, only what starts one; unhang lint checks it, and diagnose reads it"
@@ -751,9 +750,13 @@ def _machine(facts: Facts) -> Conclusion | None:
         [*dict.fromkeys(name for names in facts.of_tools.values() for name in names[kind])]
         for kind in (0, 1)
     )
-    if not judged:
-        why = NOT_JUDGED.format(listed(others, 4) or "these lines")
-        return Conclusion("no_end", why, first=(ASK_Q,))
+    if (hints := facts.of("counted_errors")) or not judged:
+        lines = [*hints, *facts.of("tool_output")][:1]
+        return Conclusion(
+            "no_end",
+            NOT_JUDGED.format(listed([*(one.signature.program for one in lines), *others], 4)),
+            *lines,  # type: ignore[arg-type]  # one event or none
+        )
     why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
     looked = {file for file, (names, _) in facts.of_tools.items() if names}
     return _of_files(Conclusion("healthy", why), looked, facts)
