@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -26,32 +26,22 @@ from unhang.jobs.lint.shell import read_shell
 
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"}
 _DIRECTIVE = re.compile(r"#(?P<word>[A-Z]{5,7})\s{1,8}(?P<options>-{1,2}[a-zA-Z].{0,400})")
-_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
 _OTHERS = re.compile(r"^#(?:PBS|BSUB|\$|COBALT)\s", re.MULTILINE)
 
 
 class Batch(NamedTuple):
-    """place: where its commands are run. late: directives below the first of them."""
+    """place: where its commands are run."""
 
     place: Place
     launches: list[Launch]
-    late: Mapping[int, Text]
 
 
 def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Batch:
     """A script with its directives and its launches, those of shells in its words too. beside: as
     in Place."""
     options = dict[str, Text]()
-    command = _COMMAND.search(text)
-    above = text.count("\n", 0, command.start() if command else None)
-    late = {
-        one.line: one
-        for one in read_shell(text, {}).comments
-        if one.startswith("#SBATCH -") and one.line - 1 > above
-    }
     for line, raw in enumerate(text.splitlines(), 1):
-        found = _DIRECTIVE.match(raw)
-        if found and found["word"] == "SBATCH" and line not in late:
+        if (found := _DIRECTIVE.match(raw)) and found["word"] == "SBATCH":
             words = found["options"].partition(" #")[0].split()
             read = options_of([placed(one.strip("\"'"), line) for one in words]).items()
             options |= {_SHORT.get(name, name): one for name, one in read}
@@ -92,7 +82,7 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
         asked=options,
         hostfiles=script.written,
     )
-    return Batch(place, list(launches_of(script, place)), late)
+    return Batch(place, list(launches_of(script, place)))
 
 
 _SPREADING = ("step", "everywhere")
@@ -104,8 +94,6 @@ def check_directives(batch: Batch, text: str) -> Findings:
     late = next((line for line in lines[:20] if line.startswith("#!")), None)
     if batch.place.asked and late and late.line > 1:
         yield fault("late_interpreter", late)
-    for line in batch.late.values():
-        yield fault("late_directive", line)
     for line in lines if batch.place.asked else ():
         found = _DIRECTIVE.match(line)
         word = found["word"] if found else ""

@@ -220,8 +220,7 @@ def _ray(launches: Sequence[Launch]) -> Findings:
         asked = [(max(filter(None, each), default=None), announced), (launch.size, total)]
         if place.kind == "ray":
             workers = number(options.get("num_workers") or options.get("num_gpus"))
-            quoted = f"num_workers={workers}, use_gpu=True" in place.text  # from the script
-            with_gpus = quoted or options.keys() & {"use_gpu", "num_gpus"}
+            with_gpus = options.keys() & {"use_gpu", "num_gpus"}
             asked = [(launch.all or (workers if with_gpus else None), place.total)]
         for wanted, has in asked:
             if wanted and has and wanted > has:

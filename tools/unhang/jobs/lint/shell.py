@@ -77,7 +77,6 @@ class Script(NamedTuple):
     assigned: list[tuple[str, Text, str]]
     exported: Set[str] = frozenset()
     words: Set[str] = frozenset()
-    comments: Sequence[Text] = ()
 
 
 @lru_cache(maxsize=4)
@@ -92,8 +91,7 @@ def read_shell(text: str, given: Held, first: int = 1) -> Script:
     reading = _Reading(source if len(source) <= LARGEST else b"", first, given)
     commands = [*islice(reading.commands(), MOST_COMMANDS)]
     exported, words = reading.exported.keys(), {*reading.words()}
-    read = reading.written, reading.assigned, exported, words, reading.comments
-    return Script(commands, *read)
+    return Script(commands, reading.written, reading.assigned, exported, words)
 
 
 def raw_of(node: Node) -> str:
@@ -110,7 +108,6 @@ class _Reading:
         self.exports_all = False
         self.written: dict[str, Text] = {}
         self.assigned: list[tuple[str, Text, str]] = []
-        self.comments: list[Text] = []
 
     def commands(self) -> Iterator[Command]:
         waiting: list[tuple[Node, bool, dict[str, Sequence[object]]]] = [
@@ -160,9 +157,7 @@ class _Reading:
             node = waiting.pop()
             inner, around = node.named_children, node.parent.type if node.parent else ""
             waiting += inner
-            if node.type == "comment":
-                self.comments.append(self._placed(raw_of(node), node))
-            elif not (inner or f"{node.type} {around}" == _ASSIGNED):
+            if not (inner or node.type == "comment" or f"{node.type} {around}" == _ASSIGNED):
                 words = raw_of(node).strip("'\"").split()
                 yield from (one.rpartition("/")[2] for one in words)
 

@@ -26,11 +26,11 @@ def set_up_waits(
     groups, steps = [], []
     for event in by_fact.get("store_timeout", ()):
         if key := event.fields.get("key"):
-            size = event.number("nranks")
-            groups.append(Group(key, tuple(range(size)), size))
+            groups.append(Group(key, tuple(range(event.number("nranks")))))
+            rank = event.number("rank")
             steps.append(
-                Step(event.number("rank"), key, "barrier of the store", 0, LAUNCHED,
-                     source=event.file, line=event.line)
+                Step(rank, key, "barrier of the store", 0, LAUNCHED, source=event.file,
+                     line=event.line)
             )  # fmt: skip
     if any(by_fact.get(name) for name in ENTERED):
         return groups, steps

@@ -751,12 +751,9 @@ def _machine(facts: Facts) -> Conclusion | None:
         for kind in (0, 1)
     )
     if (hints := facts.of("counted_errors")) or not judged:
-        lines = [*hints, *facts.of("tool_output")][:1]
-        return Conclusion(
-            "no_end",
-            NOT_JUDGED.format(listed([*(one.signature.program for one in lines), *others], 4)),
-            *lines,  # type: ignore[arg-type]  # one event or none
-        )
+        line = next(iter((*hints, *facts.of("tool_output"))), None)
+        others = [line.signature.program, *others] if line else others
+        return Conclusion("no_end", NOT_JUDGED.format(listed(others, 4)), line)
     why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
     looked = {file for file, (names, _) in facts.of_tools.items() if names}
     return _of_files(Conclusion("healthy", why), looked, facts)

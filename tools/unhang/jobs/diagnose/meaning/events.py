@@ -207,9 +207,9 @@ def without_slow_majority(events: Sequence[Event], ranks: Iterable[int]) -> tupl
     return tuple(event for event in events if not is_most or event not in called)
 
 
-def own_ends(events: Sequence[Event]) -> dict[str, int]:
-    """{file: line} of the ranks' normal ends, if every rank with output reports its own and no
-    step or fault follows; else {}."""
+def own_ends(events: Sequence[Event]) -> set[str]:
+    """The files with the ranks' normal ends, if every rank with output reports its own and no step
+    or fault follows in them."""
     ends = [event for event in events if event.fact == "healthy_end"]
     last = {event.file: event.line for event in ends}
     goes_on = any(
@@ -218,7 +218,7 @@ def own_ends(events: Sequence[Event]) -> dict[str, int]:
         for event in events
     )
     are_all = {None, *map(rank_of, ends)} >= {*map(rank_of, events), 0, 1}
-    return last if are_all and not goes_on else {}
+    return {*last} if are_all and not goes_on else set()
 
 
 def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
