@@ -9,6 +9,8 @@ import functools
 import re
 from pathlib import Path
 
+from unhang.jobs.diagnose.meaning.rules.combining import RULES
+
 HOME = Path(__file__).resolve().parents[2]
 SOURCES = ("tools", "module_utils", "plugins", "library")
 SCRIPTS = (".yml", ".yaml", ".sh", ".j2")
@@ -89,7 +91,7 @@ def test_no_name_is_used_nowhere():
         for path in (HOME / folder).rglob("*.yml")
     ]
     relations = HOME / "tools/unhang/jobs/catalogue/tables/launch_faults.yml"
-    tasks.append(relations.read_text(encoding="utf-8"))
+    tasks += [relations.read_text(encoding="utf-8"), *(rule.__name__ for rule in RULES)]
     words = collections.Counter(
         word for text in [*texts().values(), *tasks] for word in re.findall(r"\w+", text)
     )

@@ -85,7 +85,8 @@ def printed_evidence(
             printed = judged([lines[at].removeprefix(f"{host}: ") for at in places])
             if printed is None:
                 continue
-            read[file] = printed[1]
+            remarks = [one.title for one in printed[0] if one.severity == "info"]
+            read[file] = ([], remarks) if remarks else printed[1]
             for one in printed[0]:
                 if not (cause := by_rule.get(one.rule, OTHER if one.severity != "info" else None)):
                     continue

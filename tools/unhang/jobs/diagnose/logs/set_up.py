@@ -27,10 +27,9 @@ def set_up_waits(
     for event in by_fact.get("store_timeout", ()):
         if key := event.fields.get("key"):
             groups.append(Group(key, tuple(range(event.number("nranks")))))
-            rank = event.number("rank")
             steps.append(
-                Step(rank, key, "barrier of the store", 0, LAUNCHED, source=event.file,
-                     line=event.line)
+                Step(event.number("rank"), key, "barrier of the store", 0, LAUNCHED,
+                     source=event.file, line=event.line)
             )  # fmt: skip
     if any(by_fact.get(name) for name in ENTERED):
         return groups, steps

@@ -744,7 +744,7 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 
 def _machine(facts: Facts) -> Conclusion | None:
     """Healthy is what rules have looked at, in each file."""
-    if not facts.of_tools and not facts.of("tool_output"):
+    if not (facts.of_tools or facts.of("tool_output")):
         return None
     judged, others = (
         [*dict.fromkeys(name for names in facts.of_tools.values() for name in names[kind])]
@@ -752,10 +752,11 @@ def _machine(facts: Facts) -> Conclusion | None:
     )
     if (hints := facts.of("counted_errors")) or not judged:
         line = next(iter((*hints, *facts.of("tool_output"))), None)
-        others = [line.signature.program, *others] if line else others
+        if line:
+            others.insert(0, line.signature.program)
         return Conclusion("no_end", NOT_JUDGED.format(listed(others, 4)), line)
     why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
-    looked = {file for file, (names, _) in facts.of_tools.items() if names}
+    looked = {file for file, one in facts.of_tools.items() if one[0]}
     return _of_files(Conclusion("healthy", why), looked, facts)
 
 

@@ -201,7 +201,7 @@ def without_slow_majority(events: Sequence[Event], ranks: Iterable[int]) -> tupl
     """The events of all files, without lines that call ranks slow if they call most of them so:
     then none is. ranks: of the job, as far as lines name them."""
     called = [event for event in events if event.id == "straggler-reported"]
-    lists = " ".join(found for event in called for found in _RANKS.findall(event.text))
+    lists = str([_RANKS.findall(event.text) for event in called])
     slow = {int(rank) for rank in re.findall(r"\d+", lists)}
     is_most = len(slow) > 1 and len(slow) * 2 > len({*range(max(slow) + 1), *ranks})
     return tuple(event for event in events if not is_most or event not in called)
