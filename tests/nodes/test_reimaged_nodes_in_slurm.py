@@ -12,7 +12,6 @@ from slurm_site import DEADLINE_S, Site, states
 
 NAMES = LATER, CANARY = ("gpu002", "gpu001")
 RULE = "cuda-visible-devices-pinned"
-PINNED = "CUDA_VISIBLE_DEVICES=0\n"
 pytestmark = [*slurm_nodes.marks(3000), pytest.mark.nightly]
 
 
@@ -20,9 +19,7 @@ pytestmark = [*slurm_nodes.marks(3000), pytest.mark.nightly]
 def day(fake_library, tmp_path_factory):
     """The same command while both parts of the job run, and when the canary is back."""
     work = tmp_path_factory.mktemp("reimaged")
-    with slurm_nodes.cluster_of(sorted(NAMES), fake_library, work) as cluster:
-        for name in NAMES:
-            cluster.fleet.plant(name, "/etc/environment", PINNED)
+    with slurm_nodes.pinned_cluster_of(sorted(NAMES), fake_library, work) as cluster:
         site = Site(cluster, work)
         run = site.audit()
         site.plan(run, "--rule", RULE)
@@ -88,6 +85,6 @@ def test_a_part_of_a_heterogeneous_job_is_waited_for_by_its_own_number(day):
 def test_a_node_that_was_installed_anew_is_given_back_with_the_reason_and_nothing_is_begun(day):
     assert (day.codes[1], day.states) == (1, {CANARY: "deferred", LATER: "to come"})
     assert "the node has booted since the plan was made" in day.output
-    assert (day.files, day.left) == ([PINNED, PINNED], "fencing.json\n")
+    assert (day.files, day.left) == ([slurm_nodes.PINNED] * 2, "fencing.json\n")
     assert f"-{CANARY} " not in day.reservations
     assert "DRAIN" not in day.slurm[1]

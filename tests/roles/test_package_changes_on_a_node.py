@@ -192,6 +192,16 @@ def test_a_preview_leaves_no_trace(fleet, tmp_path):
     ] == []
 
 
+def test_a_preview_names_the_file_by_which_the_site_pins_another_version(fleet, tmp_path):
+    equip(fleet, tmp_path)
+    site = fleet.nodes[NODE].place("/etc/apt/preferences.d/site")
+    site.write_text(f"Package: libnvidia-ml1\nPin: version {OLD}\nPin-Priority: 1002\n")
+    found = change(fleet, check=True, **request(NEW))
+    site.unlink()
+    named = "refused: /etc/apt/preferences.d/site pins other versions: "
+    assert found["msg"].startswith(named)
+
+
 def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path):
     rival = build_package(tmp_path, "nvidia-tesla-driver", "1", fields="Conflicts: nvidia-driver\n")
     equip(

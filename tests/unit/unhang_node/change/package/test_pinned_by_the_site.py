@@ -67,8 +67,3 @@ def test_a_pin_that_is_not_the_reason_is_not_named(tmp_path):
     why = refused(tmp_path, {SITE: f"{LIB}\n{MORE}"}, fields="Depends: nowhere\n")
     assert "nowhere" in why
     assert "pins" not in why
-
-
-def test_a_request_that_apt_can_do_has_no_reason(tmp_path):
-    view = view_of(tmp_path, {SITE: HARMLESS}, "Depends: lib (= 2), more (= 2)\n")
-    assert {step.name for step in simulate(view, ["driver=2"])} == {"driver", "lib", "more"}
