@@ -198,8 +198,7 @@ def test_a_preview_names_the_file_by_which_the_site_pins_another_version(fleet, 
     site.write_text(f"Package: libnvidia-ml1\nPin: version {OLD}\nPin-Priority: 1002\n")
     found = change(fleet, check=True, **request(NEW))
     site.unlink()
-    named = "refused: /etc/apt/preferences.d/site pins other versions: "
-    assert found["msg"].startswith(named)
+    assert found["msg"].startswith("refused: /etc/apt/preferences.d/site pins other versions: ")
 
 
 def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path):

@@ -64,7 +64,6 @@ END_WITHOUT_A_WORD = {
 FAILED_ON_THE_WAY = {
     "healthy-broken-images-skipped", "healthy-second-node-leaves",
     "healthy-configs-too-large-for-shared-memory", "healthy-no-checkpoint-starts-fresh",
-    "healthy-engine-refuses-one-request",
 }  # fmt: skip
 # name -> why another answer comes first.
 NOT_NAMED = ROWS["NOT_NAMED"]

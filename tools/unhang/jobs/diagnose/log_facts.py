@@ -180,10 +180,14 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
     counted = [event for scan in scans for event in events_that_count(scan.events)]
     if ends := own_ends(counted):
-        counted = [one for one in counted if one.kind not in FAULTS or one.file not in ends]
+        counted = [
+            one
+            for one in counted
+            if one.kind not in FAULTS or one.line < ends.get(one.file, one.line + 1)
+        ]
         # a job can hang at its end, but not after its communicators: stacks and RAS are of before
-        if ends <= {one.file for one in counted if one.fact == "comm_destroyed"}:
-            looks = {scan.file for scan in scans if scan.stacks or scan.ras} - ends
+        if ends.keys() <= {one.file for one in counted if one.fact == "comm_destroyed"}:
+            looks = {scan.file for scan in scans if scan.stacks or scan.ras} - ends.keys()
             counted = [one for one in counted if one.file not in looks]
             scans = [replace(scan, stacks=[], ras=[]) for scan in scans]
     events = without_slow_majority(counted, words)

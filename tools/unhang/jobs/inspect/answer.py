@@ -213,7 +213,7 @@ def how_many(inspection: Inspection) -> str:
 def _stands(inspection: Inspection) -> list[str]:
     """How many ranks were seen where, then the places in which most of them stand."""
     hosts = [visible(row.host, 80) for row in inspection.hosts]
-    places = _places(inspection.ranks)
+    places = _ranks_by_place(inspection.ranks)
     largest = sorted(places.items(), key=lambda item: -len(item[1]))[:PLACES_ON_SCREEN]
     return [
         f"seen: {how_many(inspection)} on {listed(hosts, 4)}",
@@ -303,12 +303,12 @@ def _waiting(inspection: Inspection) -> Iterator[dict[str, Any]]:
     """Ranks that stand where nobody is accused, those of one place as one."""
     accused = {(one.host, one.rank) for one in inspection.suspects}
     others = [row for row in inspection.ranks if (row.host, row.rank) not in accused]
-    for (activity, where), ranks in _places(others).items() if accused else ():
+    for (activity, where), ranks in _ranks_by_place(others).items() if accused else ():
         text = f"ranks {fold_ranks(ranks)}: {activity} in {where}"
         yield failure_row(text, None, None)
 
 
-def _places(rows: Sequence[Rank]) -> dict[tuple[str, str], list[int]]:
+def _ranks_by_place(rows: Sequence[Rank]) -> dict[tuple[str, str], list[int]]:
     """{(activity, where): ranks}."""
     found: dict[tuple[str, str], list[int]] = {}
     for row in rows:

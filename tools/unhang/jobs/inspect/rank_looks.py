@@ -264,7 +264,7 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
             shifted=function_names(own) != function_names(own_later) if is_known else None,
             waited=_waited(first, second, wakes if awaits else 0), children=children,
             worker=next(iter(workers), None),
-            blocked=tuple(map(_place, as_maps(second.get("threads_blocked")))),
+            blocked=tuple(map(_wchan, as_maps(second.get("threads_blocked")))),
             sockets=_sockets(sockets.get(pid, {})),
             log_grew=_log_grew(proc, place), computes=gpu in busy_gpus, spins=gpu in spinning,
             local_world_size=int(size) if size.isdigit() and len(size) < 5 else 0,
@@ -354,7 +354,7 @@ def _children(first: Look, second: Look) -> Iterator[Process]:
         then = before.get(pid, {})
         yield replace(
             _process(row),
-            place=_place(row),
+            place=_wchan(row),
             took_s=number_of(row.get("cpu_s")) - number_of(then.get("cpu_s")),
             is_new=not then,
             is_stopped=row.get("state") in HALTED and then.get("state") in HALTED,
@@ -365,7 +365,7 @@ def _process(row: Look) -> Process:
     return Process(_whole(row.get("pid")) or 0, str(row.get("command")), str(row.get("state")))
 
 
-def _place(row: Look) -> str:
+def _wchan(row: Look) -> str:
     return str(row.get("wchan") or "the kernel")
 
 

@@ -84,7 +84,7 @@ def test_server_that_waits_for_requests_is_not_waited_for():
     assert one_answer([waits], Seen(serves=frozenset({1}))).roots == ()
 
 
-SLOW = "WARNING: straggler detected: rank 1 takes 3.1x the median\n"
+SLOW = "step 1 loss 3\nWARNING: straggler detected: rank 1 takes 3.1x the median\n"
 DESTROYED = (
     "h:1:1 [0] NCCL INFO comm 0x1 rank {0} nranks 2 cudaDev 0 busId 1b000 - Destroy COMPLETE"
 )
@@ -101,7 +101,8 @@ DONE = "step 90 loss 2.1\nTraining complete"
 )
 def test_a_job_all_of_whose_ranks_ended_has_outlived_what_it_reports(tmp_path, ends, is_healthy):
     for rank in (0, 1):
-        (tmp_path / f"rank{rank}.log").write_text(f"{SLOW}{ends.format(rank)}\n")
-        stack = LOOK.format(pid=rank, call=("load (train.py:9)", IN)[rank], line=4, state="idle")
-        (tmp_path / f"stack-rank{rank}.txt").write_text(stack)
+        (tmp_path / f"rank{rank}.log").write_text(SLOW + ends.format(rank))
+        (tmp_path / f"stack-rank{rank}.txt").write_text(
+            LOOK.format(pid=rank, call=(IN, "load (train.py:9)")[rank], line=4, state="idle")
+        )
     assert (diagnose([str(tmp_path)])["outcome"]["word"] == "healthy") is is_healthy

@@ -756,8 +756,11 @@ def _machine(facts: Facts) -> Conclusion | None:
             others.insert(0, line.signature.program)
         return Conclusion("no_end", NOT_JUDGED.format(listed(others, 4)), line)
     why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
-    looked = {file for file, one in facts.of_tools.items() if one[0]}
-    return _of_files(Conclusion("healthy", why), looked, facts)
+    return _of_files(
+        Conclusion("healthy", why),
+        {file for file, one in facts.of_tools.items() if one[0]},
+        facts,
+    )
 
 
 def _unknown(facts: Facts) -> Conclusion:

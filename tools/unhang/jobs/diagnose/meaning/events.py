@@ -42,6 +42,7 @@ _REPORTED_AS_SURVIVED = re.compile(
     r"\b(?i:retry(?:ing)?|retries|will try again|trying"
     r" again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b"
 )
+STRAGGLER = "straggler-reported"
 _RANKS = re.compile(r"(?i)\branks?\W{0,4}(\d{1,6}(?:(?:, ?| and |, and )\d{1,6})*)")
 _RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 
@@ -125,7 +126,7 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
             if row["of_one_pod"]:
                 later[fault] = shows
             else:
-                passed[fault] = max((one.line for one in shows), default=0)
+                passed[fault] = shows[-1].line if shows else 0
     return [
         event
         for event in events
@@ -144,8 +145,7 @@ def _shows(event: Event, row: Mapping[str, Any]) -> bool:
 
 def _pod(event: Event) -> str:
     """The pod of a line; "" if it names none."""
-    found = _POD.search(event.text)
-    return event.fields.get("pod") or (found.group() if found else "")
+    return event.fields.get("pod") or "".join(_POD.findall(event.text)[:1])
 
 
 def _lines_of_batches_too_large(events: Sequence[Event]) -> set[int]:
@@ -200,25 +200,25 @@ def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]
 def without_slow_majority(events: Sequence[Event], ranks: Iterable[int]) -> tuple[Event, ...]:
     """The events of all files, without lines that call ranks slow if they call most of them so:
     then none is. ranks: of the job, as far as lines name them."""
-    called = [event for event in events if event.id == "straggler-reported"]
-    lists = str([_RANKS.findall(event.text) for event in called])
-    slow = {int(rank) for rank in re.findall(r"\d+", lists)}
+    lists = [_RANKS.findall(event.text) for event in events if event.id == STRAGGLER]
+    slow = {*map(int, re.findall(r"\d+", str(lists)))}
     is_most = len(slow) > 1 and len(slow) * 2 > len({*range(max(slow) + 1), *ranks})
-    return tuple(event for event in events if not is_most or event not in called)
+    return tuple(event for event in events if not is_most or event.id != STRAGGLER)
 
 
-def own_ends(events: Sequence[Event]) -> set[str]:
-    """The files with the ranks' normal ends, if every rank with output reports its own and no step
-    or fault follows in them."""
+def own_ends(events: Sequence[Event]) -> dict[str, int]:
+    """{file with the ranks' normal ends: line of its first step, 0 without one}, if every rank with
+    output reports its own end and no step or fault follows; else {}."""
     ends = [event for event in events if event.fact == "healthy_end"]
     last = {event.file: event.line for event in ends}
-    goes_on = any(
-        event.line > last.get(event.file, event.line)
-        and (event.kind in FAULTS or event.fact == "training_step")
-        for event in events
-    )
-    are_all = {None, *map(rank_of, ends)} >= {*map(rank_of, events), 0, 1}
-    return {*last} if are_all and not goes_on else set()
+    first = dict.fromkeys(last, 0)
+    for event in reversed(events):
+        is_step = event.fact == "training_step"
+        if event.line > last.get(event.file, event.line) and (is_step or event.kind in FAULTS):
+            return {}
+        if is_step:
+            first[event.file] = event.line
+    return first if {None, *map(rank_of, ends)} >= {*map(rank_of, events), 1} else {}
 
 
 def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
