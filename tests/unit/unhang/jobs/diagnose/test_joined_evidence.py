@@ -103,6 +103,6 @@ def test_a_job_all_of_whose_ranks_ended_has_outlived_what_it_reports(tmp_path, e
     for rank in (0, 1):
         (tmp_path / f"rank{rank}.log").write_text(SLOW + ends.format(rank))
         (tmp_path / f"stack-rank{rank}.txt").write_text(
-            LOOK.format(pid=rank, call=(IN, "load (train.py:9)")[rank], line=4, state="idle")
+            LOOK.format(pid=rank, call=IN, line=4, state="idle")
         )
     assert (diagnose([str(tmp_path)])["outcome"]["word"] == "healthy") is is_healthy

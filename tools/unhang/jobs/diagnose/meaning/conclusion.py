@@ -500,10 +500,9 @@ def _closed_connection(facts: Facts) -> Conclusion | None:
             closed[0],
         )
     if peer := peer_without_log(facts):
-        why = f"{peer.name} closed its connection, and its own output is not in the log"
         return Conclusion(
             "no_end",
-            why,
+            f"{peer.name} closed its connection, and its own output is not in the log",
             peer.event,
             (f"the job's log of the ranks on {peer.name}, and dmesg -T there",),
         )
@@ -674,10 +673,9 @@ def _server(facts: Facts) -> Conclusion | None:
 
 
 def _xid(facts: Facts) -> Conclusion | None:
-    xid = next(iter(facts.said("xid")), None)
-    return (
-        Conclusion("failure", XID.format(xid.fields.get("code") or "NUMBER"), xid) if xid else None
-    )
+    for xid in facts.said("xid"):
+        return Conclusion("failure", XID.format(xid.fields.get("code") or "NUMBER"), xid)
+    return None
 
 
 def _dumps(facts: Facts) -> Conclusion | None:
@@ -735,11 +733,16 @@ def _job_without_end(facts: Facts) -> Conclusion | None:
 
 def _test_without_result(facts: Facts) -> Conclusion | None:
     lines = facts.of("bandwidth_row") or facts.of("test_device")
-    why = (
-        "the test of collectives does not end: it hangs in a transfer after this line, or was cut"
-        " off"
+    return (
+        Conclusion(
+            "no_end",
+            "the test of collectives does not end: it hangs in a transfer after this line, or was"
+            " cut off",
+            lines[-1],
+        )
+        if lines
+        else None
     )
-    return Conclusion("no_end", why, lines[-1]) if lines else None
 
 
 def _machine(facts: Facts) -> Conclusion | None:
