@@ -218,7 +218,7 @@ def own_ends(events: Sequence[Event]) -> dict[str, int]:
             return {}
         if is_step:
             first[event.file] = event.line
-    return first if {None, *map(rank_of, ends)} >= {*map(rank_of, events), 1} else {}
+    return first if {None, *map(rank_of, ends)} >= {*map(rank_of, events), 0, 1} else {}
 
 
 def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
