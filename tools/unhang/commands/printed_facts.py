@@ -142,7 +142,7 @@ _LONE, _HEADS = (
      (line.partition(" ") for line in rows.splitlines()[1:])]
     for rows in (LONE, HEADS)
 )  # fmt: skip
-FIELD_OF["faults"] = {"complete": "complete", LOG: "events"}
+FIELD_OF["faults"] = {"whole boot": "complete", LOG: "events"}
 BITS = {name: (fault, int(at)) for name, fault, at in map(str.split, HEALTH_BITS.split("\n")[1:-1])}
 _KEY, _PART = re.compile(r"\[[^\]]*\]"), re.compile(r"(\w+)(?:\[([^\]]*)\])?")
 _QUERY = re.compile(r"--query-gpu[= ](\S+)")
@@ -540,7 +540,7 @@ def _of_kernel(lines: Sequence[str]) -> Iterator[Row]:
     found = find_faults(text.encode("utf-8", "replace"))
     if found["complete"]:
         at = text.count("\n", 0, text.rfind("Linux version "))
-        yield Row("faults", {"complete": (True, at), LOG: ((), at)})
+        yield Row("faults", {"whole boot": (True, at), LOG: ((), at)})
     # lost links are counted by diagnose, which knows more programs that log them
     for event in (one for one in found["events"] if one["kind"] != "link_down"):
         at = text.count("\n", 0, max(text.find(event["line"]), 0))
@@ -557,8 +557,6 @@ def _of_monitors(lines: Sequence[str]) -> Iterator[Row]:
     except (ValueError, RecursionError):
         return
     for row in (one for one in rows if not _OF_SOFTWARE.match(one["of"])):
-        if f"{row['of']} {row['text']}" in ("node Failure", "node Warning"):
-            continue  # a table of DCGM that names no test
         place = max(text.find(json.dumps(row["text"])[1:-1]), text.rfind(f"{row['of']}:"), 0)
         at = text.count("\n", 0, place)
         values = {**row, "source": source, "path": "its output", source: row["verdict"]}
@@ -582,7 +580,8 @@ def _dcgm_table(lines: Sequence[str]) -> dict[str, Any]:
     tests = [one["value"].partition(" ")[0] for one in body.values()]
     if "Pass" in tests and not {"Fail", "Warn"} & {*tests}:
         return {"DCGM Diagnostic": {"test_categories": [{}]}}
-    return body and {"body": body}
+    # older tables name systems without their errors, and call a card without NVLink failed
+    return {"body": body} if re.search("'Errors'|Health': {'value': 'Hea", str(body)) else {}
 
 
 def _described_node(lines: Sequence[str]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def _prune(keep: int | None, older_than: str | None, applies: bool, quiet: bool)
     if not quiet:
         sys.stdout.write("".join(f"{visible(str(one.folder), 4000)}\n" for one in going))
     sys.stderr.write(f"unhang: {_summary(found, going, applies)}\n")
-    return int(bool(lost))
+    return bool(lost)
 
 
 def _summary(found: list[RunOnDisk], going: list[RunOnDisk], applied: bool) -> str:

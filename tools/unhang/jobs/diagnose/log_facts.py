@@ -183,7 +183,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         counted = [
             one
             for one in counted
-            if one.kind not in FAULTS or one.line < ends.get(one.file, one.line + 1)
+            if one.kind not in FAULTS or one.line <= ends.get(one.file, one.line)
         ]
         # a job can hang at its end, but not after its communicators: stacks and RAS are of before
         if ends.keys() <= {one.file for one in counted if one.fact == "comm_destroyed"}:

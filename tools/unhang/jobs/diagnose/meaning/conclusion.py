@@ -711,8 +711,9 @@ def _of_files(conclusion: Conclusion, looked: Collection[str], facts: Facts) -> 
     why = f"{conclusion.why}; looked at: {listed(of, MOST_FILES)}"
     if not others or conclusion.word != "healthy":
         return conclusion._replace(why=why)
-    why = f"{why}; not judged: {listed(others, MOST_FILES)}"
-    return conclusion._replace(word="no_end", why=why)
+    return conclusion._replace(
+        word="no_end", why=f"{why}; not judged: {listed(others, MOST_FILES)}"
+    )
 
 
 def tells_of_a_job(facts: Facts) -> bool:
@@ -757,7 +758,7 @@ def _machine(facts: Facts) -> Conclusion | None:
         line = next(iter((*hints, *facts.of("tool_output"))), None)
         if line:
             others.insert(0, line.signature.program)
-        return Conclusion("no_end", NOT_JUDGED.format(listed(others, 4)), line)
+        return Conclusion("no_end", NOT_JUDGED.format(listed(others, 4) or "these lines"), line)
     why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
     return _of_files(
         Conclusion("healthy", why),
