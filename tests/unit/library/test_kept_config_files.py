@@ -28,7 +28,7 @@ def install(root, version, text):
     deb = root.parent / f"site-{version}.deb"
     argv = [
         ["dpkg-deb", "-b", str(package), str(deb)],
-        ["dpkg", f"--root={root}", "--force-confdef", "--force-confold", "-i", str(deb)],
+        ["dpkg", f"--root={root}", "--force-confdef,confold,bad-path", "-i", str(deb)],
     ]
     for one in argv:
         subprocess.run(one, check=True, capture_output=True)
