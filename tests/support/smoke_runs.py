@@ -13,7 +13,11 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from unhang.core.verdict.smoke_result import document_of
+from unhang.core.verdict.streams import Stream
 from unhang.smoke import payload_zip
+from unhang.smoke.expectations import read_expectations
+from unhang.smoke.result import judge
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240
@@ -152,3 +156,24 @@ def payload_processes():
             if payload_zip.NAME.encode() in argv and ours and state != "Z":
                 found[int(folder.name)] = argv.replace(b"\0", b" ").decode("utf-8", "replace")
     return found
+
+
+def stalled(evidence, stack=""):
+    """The verdict on a rank that waits, with this evidence of its node beside."""
+    stand = {
+        "phase": "all_reduce",
+        "step": "x",
+        "seq": 3,
+        "done": 2,
+        "state": "S",
+        "reason": "deadline",
+        "waited_s": 10,
+        "stack": stack,
+    }
+    events = (
+        {"e": "phase_begin", "rank": 0, "phase": "all_reduce"},
+        {"e": "stall", "rank": 0, **stand},
+        {"e": "evidence", **evidence},
+        {"e": "node_end"},
+    )
+    return document_of(judge([Stream("gpu001", (0,), events)], read_expectations()))

@@ -4,15 +4,14 @@ healthy machines are not."""
 from __future__ import annotations
 
 import pytest
+from smoke_runs import stalled
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.counter_rates import Rise
 from unhang.core.verdict.likely_causes import with_likely
-from unhang.core.verdict.smoke_result import document_of
-from unhang.core.verdict.streams import Stream
 from unhang.core.verdict.suspect import Suspect
-from unhang.smoke.result import clues_of, judge, where_of
+from unhang.smoke.result import clues_of, where_of
 
 STACK = """Thread 0x00007f5385b106c0 (most recent call first):
   File "/x/unhang_smoke.py", line 2107 in keep_watch
@@ -146,27 +145,13 @@ def test_when_the_way_is_suspected_the_node_of_each_clue_is_named():
 
 
 def test_the_verdict_of_a_stall_says_what_is_likely_whatever_the_node_says():
-    stood = {
-        "phase": "all_reduce",
-        "step": "x",
-        "seq": 3,
-        "done": 2,
-        "state": "S",
-        "reason": "deadline",
-        "waited_s": 10,
-        "stack": STACK,
-    }
-    stall = {"e": "stall", "rank": 0, **stood}
     evidence = {
-        "e": "evidence",
         "kernel_log": ["NVRM: Xid (PCI:0000:3b:00): 31, \x1b[31mred"],
         "counters": {},
         "nvlink": {},
         "nvml": None,
     }
-    begun = {"e": "phase_begin", "rank": 0, "phase": "all_reduce"}
-    stream = Stream("gpu001", (0,), (begun, stall, evidence, {"e": "node_end"}))
-    result = document_of(judge([stream]))
+    result = stalled(evidence, STACK)
     assert list(check_schema(result, read_schema("smoke-1"))) == []
     assert (
         "gpu001: its kernel log says 'NVRM: Xid (PCI:0000:3b:00): 31, \\x1b[31mred'"

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from smoke_runs import stalled
 
 from unhang.core.verdict.counter_rates import counter_kind, median_without, outstanding
-from unhang.core.verdict.smoke_result import document_of
-from unhang.core.verdict.streams import Stream
 from unhang.smoke.expectations import read_expectations
-from unhang.smoke.result import judge
 
 RATES = read_expectations().counter_rates
 RECORDED = json.loads(
@@ -64,31 +62,10 @@ def named(*nodes):
     return [(rise.host, rise.name) for rise in outstanding(nodes, RATES)]
 
 
-def stalled(**seen):
-    """The verdict on a rank that waits, with this evidence beside."""
-    stand = {
-        "phase": "all_reduce",
-        "step": "x",
-        "seq": 3,
-        "done": 2,
-        "state": "S",
-        "reason": "deadline",
-        "waited_s": 10,
-        "stack": "",
-    }
-    events = (
-        {"e": "phase_begin", "rank": 0, "phase": "all_reduce"},
-        {"e": "stall", "rank": 0, **stand},
-        {"e": "evidence", **node(**seen)},
-        {"e": "node_end"},
-    )
-    return document_of(judge([Stream("gpu001", (0,), events)], read_expectations()))
-
-
 @pytest.mark.parametrize("rises, seconds", HEALTHY)
 def test_what_a_healthy_machine_counted_accuses_nobody_and_stays_in_the_evidence(rises, seconds):
     assert len(rises) > 100
-    result = stalled(nvlink=rises, seconds=seconds)
+    result = stalled(node(nvlink=rises, seconds=seconds))
     assert [
         suspect["why"]
         for suspect in result["suspects"]
@@ -131,9 +108,9 @@ def test_a_link_that_is_bad_is_named_among_what_healthy_ones_count(rises, second
 
 
 def test_what_is_said_of_a_bad_link_names_what_is_normal_and_what_its_peers_counted():
-    [suspect] = stalled(nvlink={"GPU 3 link 7 CRC errors": 200_000, "GPU 3 link 8 CRC errors": 9})[
-        "suspects"
-    ]
+    [suspect] = stalled(
+        node(nvlink={"GPU 3 link 7 CRC errors": 200_000, "GPU 3 link 8 CRC errors": 9})
+    )["suspects"]
     assert suspect["why"].endswith(
         "likely: gpu001: GPU 3 link 7 CRC errors rose by 200000, normal are up to 6000 and none on"
         " its peers"
