@@ -218,7 +218,9 @@ def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
             )
     lines += _wrapped("confidence:", topic["confidence"], width) if topic["confidence"] else []
     for source in topic["sources"]:
-        lines += _wrapped("source:", f"{source['url']} {source.get('says', '') * verbose}", width)
+        lines += _wrapped(
+            "source:", f"{source['url']} {source.get('says', '') if verbose else ''}", width
+        )
     return "\n".join(lines)
 
 
