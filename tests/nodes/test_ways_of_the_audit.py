@@ -92,11 +92,10 @@ def test_ansible_clush_and_files_give_the_same_documents_refusals_and_report(fle
             "unreachable",
             "failed",
         ]
-    refused = [
-        one.node(UNREAD[0])["message"].rpartition("ssh: connect to host ")[2]
-        for one in (ansible, clush)
-    ]
-    assert refused == [f"{fleet.nodes[UNREAD[0]].address} port 22: Connection refused"] * 2
+    refused = f"{fleet.nodes[UNREAD[0]].address} port 22: Connection refused"
+    assert clush.node(UNREAD[0])["message"].endswith(refused)
+    # ansible-core can write to ssh a moment before it sees that ssh has ended
+    assert ansible.node(UNREAD[0])["message"].endswith((refused, "Broken pipe"))
 
     kept = "stat -c '%n %Y %a %u' /root/.cache/unhang /root/.cache/unhang/*"
     before = fleet.shell(READ[0], kept)
