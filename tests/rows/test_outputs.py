@@ -56,6 +56,20 @@ def test_each_tool_that_rules_judge_has_a_planted_fault_and_a_sound_twin():
         } == set()
 
 
+@pytest.mark.parametrize("gpu", [0, 7])
+def test_each_gpu_of_a_whole_machine_is_looked_at(tmp_path, gpu):
+    """Eight GPUs are more than the start of a file that tells what kind it is."""
+    text = "==============NVSMI LOG==============\n" + "".join(
+        f"GPU 000000{at}0:00.0\n    Product Name : NVIDIA H200\n    Utilization\n"
+        + "        Memory : 0 %\n" * 500
+        + f"    GPU Power Readings\n        Current Power Limit : {500 if at == gpu else 700}.00 W\n"
+        "        Default Power Limit : 700.00 W\n"
+        for at in range(8)
+    )
+    (tmp_path / "q.txt").write_text(text)
+    assert diagnose([str(tmp_path / "q.txt")])["causes"][0]["where"] == [f"GPU {gpu}"]
+
+
 def test_output_beside_the_log_that_did_not_decide_decides_it(tmp_path):
     """As a person works: first the log, then the log together with the output of a tool."""
     hang = "".join(

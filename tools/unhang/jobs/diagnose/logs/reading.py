@@ -167,6 +167,7 @@ def read_blocks(stream: Stream, about: Input) -> Iterator[Block]:
             yield _of_document(found, about)
             about.lines = head.count(b"\n")
             return
+    head += _read(stream, max(BLOCK - len(head), 0), about)  # the output of a tool is one block
     rest, cut, line = b"", False, 1
     for more in _decoded(head, stream, about):
         data = rest + more
