@@ -56,12 +56,14 @@ def test_each_tool_that_rules_judge_has_a_planted_fault_and_a_sound_twin():
         } == set()
 
 
+@pytest.mark.parametrize("lines", [500, 6400])
 @pytest.mark.parametrize("gpu", [0, 7])
-def test_each_gpu_of_a_whole_machine_is_looked_at(tmp_path, gpu):
-    """Eight GPUs are more than the start of a file that tells what kind it is."""
+def test_each_gpu_of_a_whole_machine_is_looked_at(tmp_path, gpu, lines):
+    """Eight GPUs are more than the start of a file that tells what kind it is, and may be a little
+    more than what is read at once."""
     text = "==============NVSMI LOG==============\n" + "".join(
         f"GPU 000000{at}0:00.0\n    Product Name : NVIDIA H200\n    Utilization\n"
-        + "        Memory : 0 %\n" * 500
+        + "        Memory : 0 %\n" * lines
         + f"    GPU Power Readings\n        Current Power Limit : {500 if at == gpu else 700}.00 W\n"
         "        Default Power Limit : 700.00 W\n"
         for at in range(8)

@@ -15,6 +15,7 @@ from pathlib import PurePath
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
+from unhang.jobs.diagnose.logs.last_words import LAST_LINES as OF_END
 from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
@@ -176,11 +177,13 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
 
 
 def _end_with(before: Block | None, block: Block) -> Block:
-    """The block, behind the one before if it is only a last line without a line end."""
-    if before is None or before.text is None or len(block.lines) > 1:
+    """The block, behind the one before if it has few lines; of two before, the last lines."""
+    if before is None or len(block.lines) >= OF_END:
         return block
-    numbers = [*map(before.number, range(len(before.lines))), block.number(0)]
-    return Block(before.first, [*before.lines, *block.lines], numbers, block.wrapping)
+    kept = range(len(before.lines))[0 if before.text else -OF_END :]
+    lines = [*(before.lines[at] for at in kept), *block.lines]
+    numbers = [*map(before.number, kept), *map(block.number, range(len(block.lines)))]
+    return Block(before.first, lines, numbers, block.wrapping)
 
 
 def _name_ranks(scan: Scan, labels: Labels, stacks: Sequence[Stack]) -> None:
