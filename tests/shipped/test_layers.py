@@ -14,10 +14,10 @@ import pytest
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
     __init__ core.__init__ core.bounded_reads core.errors core.no_user_names core.printing core.quotes | core.secrets_in_text core.terminal | core.text core.strict_json
-    | core.junit core.labels core.nodeset core.strict_yaml core.redact core.json_text core.table
+    | core.gpu_verbs core.junit core.labels core.nodeset core.strict_yaml core.redact core.json_text core.table
     | core.path_arguments core.project
     core.child_processes core.command_lines core.limits core.line_pieces core.together core.list_arguments
-    | core.kept_files core.signing | core.schemas | core.run | core.catalogue | core.verdict core.ansible | core.baselines core.commands
+    | core.kept_files core.signing | core.schemas | core.run | core.catalogue | core.verdict core.ansible | core.smoke_result | core.baselines core.commands
     | jobs.__init__ jobs.activities jobs.moves jobs.flight jobs.job_files | jobs.flight_steps | jobs.lint smoke audit.__init__ audit.rules | jobs.diagnose audit.judge audit.report
     | jobs.inspect audit.triage audit.history audit.compare audit.reference | jobs.watch audit.ways | jobs.commands audit.commands
     | act.__init__ act.gate act.role_changes | act.plan | act.rollout | act.commands | commands | cli | __main__
