@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.secrets_in_text import cut_without_secrets
+from unhang.core.verdict.job import HUNG, UNKNOWN
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.diagnosing import OF_WAITS
@@ -20,9 +21,9 @@ from unhang.jobs.inspect.answer import certainty_of, verdict_of
 from unhang.jobs.inspect.bundle import read_documents
 from unhang.jobs.inspect.faulty_gpus import kernel_lines
 from unhang.jobs.inspect.flights import flights_of
+from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.inspect.rank_looks import host_of, section
-from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 from unhang_node.base.parse.values import as_list, as_maps
 
 LOOKED_AT = "unhang inspect"

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
+from unhang.core.verdict.job import Worker
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.rank_looks import Worker
 
 
 class Host(Struct, frozen=True, omit_defaults=True):
