@@ -10,7 +10,7 @@ from typing import Any
 from unhang.core.secrets_in_text import cut_without_secrets
 from unhang.core.verdict.job import HUNG, UNKNOWN
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.waited_rows import waited_headline
+from unhang.core.verdict.waited_rows import waited_headline, waited_in
 from unhang.jobs.diagnose.diagnosing import OF_WAITS
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.looked import Look
@@ -160,12 +160,12 @@ def _verdicts(diagnosis: Mapping[str, Any], inspection: Inspection) -> Iterator[
         "ranks": fold_ranks(sorted(ranks)),
         "agrees": True,
     }
-    row = diagnosis["waited_for"]
-    if row and row["named"] and inspection.state in (HUNG, UNKNOWN):
+    row = waited_in(diagnosis["waited_for"])
+    if row and row.named and inspection.state in (HUNG, UNKNOWN):
         yield {
             "source": "flight recorder" if diagnosis["facts"]["flight_recorder"] else "log",
             "headline": waited_headline(row),
-            "certainty": row["certainty"],
-            "ranks": (row["roots"] if row["roots"]["count"] else row["ring"])["ranks"],
-            "agrees": bool({one["rank"] for one in row["named"]} & ranks),
+            "certainty": row.certainty,
+            "ranks": (row.roots if row.roots.count else row.ring).ranks,
+            "agrees": bool({one.rank for one in row.named} & ranks),
         }

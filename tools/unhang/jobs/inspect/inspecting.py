@@ -14,8 +14,15 @@ from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.sources import sources_of
 from unhang.core.verdict.stands import place_of, worker_of
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.inspection import Inspection, Lag, Rank, Ras, Sources, inspection_in
-from unhang.jobs.inspect.job_look import JobLook
+from unhang.jobs.inspect.inspection import (
+    Inspection,
+    JobLook,
+    Lag,
+    Rank,
+    Ras,
+    Sources,
+    inspection_in,
+)
 from unhang.jobs.inspect.read_job import read_job
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.tracebacks import with_raised

@@ -11,8 +11,7 @@ from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.inspect.crowded import crowded
 from unhang.jobs.inspect.faulty_gpus import clues_of, faulty_gpus, gpu_row
 from unhang.jobs.inspect.flights import flights_of
-from unhang.jobs.inspect.inspection import Host
-from unhang.jobs.inspect.job_look import JobLook
+from unhang.jobs.inspect.inspection import Host, JobLook
 from unhang.jobs.inspect.rank_looks import (
     computing_gpus,
     gap_s_of,

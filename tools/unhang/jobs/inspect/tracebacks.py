@@ -15,7 +15,7 @@ from unhang.core.text import visible
 from unhang.core.verdict.job import HUNG, Raised, RankLook, Verdict
 from unhang.core.verdict.stands import RESTING_CORES, stands_words
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.job_look import JobLook
+from unhang.jobs.inspect.inspection import JobLook
 from unhang.jobs.inspect.rank_looks import section
 from unhang_node.base.parse.values import as_list, as_maps
 

@@ -13,7 +13,7 @@ from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import listed
 from unhang.core.verdict.by_stacks import LOCK, MAIN, WORK, standings
-from unhang.core.verdict.waited_rows import waited_headline, waited_lines
+from unhang.core.verdict.waited_rows import waited_words
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.reading import Input
@@ -430,8 +430,7 @@ def _collective(facts: Facts) -> Conclusion:
 
 def _groups_wait(facts: Facts) -> Conclusion:
     """Several groups wait, and all for the same few ranks."""
-    row = facts.waited_row() or {}
-    why = "; ".join([waited_headline(row), *waited_lines(row)])
+    why = waited_words(facts.waited_row())
     ask = ASK_ONE_RANK.format(named_ranks(facts.answer.roots))
     return Conclusion("no_end", why, first=(ask,))
 
