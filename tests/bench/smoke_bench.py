@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
 
-from unhang.core.verdict.smoke_result import document_of  # noqa: E402
+from unhang.core.smoke_result import document_of  # noqa: E402
 from unhang.smoke import node_plans as planning  # noqa: E402
 from unhang.smoke.expectations import read_expectations  # noqa: E402
 from unhang.smoke.local import free_port, run_local  # noqa: E402

@@ -17,7 +17,7 @@ from typing import Any
 from nccl_tests import GIB
 from smoke_bench import Bench, labels, planning
 
-from unhang.core.verdict.smoke_result import document_of, smoke_result
+from unhang.core.smoke_result import document_of, smoke_result
 from unhang.smoke.experiments import (
     ONE_RANK,
     REPEAT,

@@ -46,11 +46,10 @@ from unhang.core.schemas.policy import one_line, policy_faults
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import GOOD
+from unhang.core.smoke_result import document_of, smoke_result
 from unhang.core.strict_json import NotStrict, parse_strictly
 from unhang.core.strict_yaml import YamlFault, parse_yaml
 from unhang.core.table import printed
-from unhang.core.verdict.smoke_result import document_of, smoke_result
-from unhang.core.verdict.streams import Stream, parse_events
 from unhang.jobs.commands.watch_outputs import Outputs, render_metrics
 from unhang.jobs.diagnose.log_facts import describe, gather_facts
 from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
@@ -70,6 +69,7 @@ from unhang.smoke.expectations import read_expectations
 from unhang.smoke.flight_recorder import summarise
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge
+from unhang.smoke.streams import Stream, parse_events
 from unhang_node.base.parse.dpkg import parse_status
 from unhang_node.base.parse.values import parse_json
 from unhang_node.base.root import Root

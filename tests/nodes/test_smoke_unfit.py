@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.core.verdict.smoke_result import document_of, smoke_result
+from unhang.core.smoke_result import document_of, smoke_result
 from unhang.smoke.experiments import worth_trying
 from unhang.smoke.local import free_port, run_local
 from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from unhang.cli import main
 from unhang.core.schemas.policy import load_policy
-from unhang.core.verdict.smoke_result import smoke_result
+from unhang.core.smoke_result import smoke_result
 from unhang.smoke.bandwidth import judge_bandwidth
 from unhang.smoke.commands.smoke_expectations import bandwidth_in, bandwidth_of
 from unhang.smoke.expectations import read_expectations

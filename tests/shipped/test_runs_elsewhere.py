@@ -17,7 +17,7 @@ from unhang.cli import main
 from unhang.core.errors import UserError
 from unhang.core.run.run_folder import find_run, latest_run, runs_folder
 from unhang.core.run.whole_files import write_atomically
-from unhang.core.verdict.smoke_result import smoke_result
+from unhang.core.smoke_result import smoke_result
 from unhang.smoke.commands import smoke_output
 
 pytestmark = pytest.mark.usefixtures("compiled_rules")

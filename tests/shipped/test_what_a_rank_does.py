@@ -17,7 +17,8 @@ import pytest
 from inspected import answer_of, certainty_of, halted_words, inspection_of
 
 from unhang.core.verdict.answer import screen_of
-from unhang.jobs.inspect.moves import CHILDREN, DATA, SOCKETS, at_rest, moves
+from unhang.core.verdict.job import CHILDREN, DATA, SOCKETS
+from unhang.jobs.inspect.moves import at_rest, moves
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
 from unhang_node.base.section import Denied

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from unhang.jobs.inspect import answer, bundle, rendering, verdict
+from unhang.jobs.inspect import answer, bundle, inspecting, rendering
 from unhang.jobs.inspect.inspection import Inspection, inspection_in
 from unhang.jobs.watch import answers
 
 
 def inspection_of(documents: list) -> dict:
-    return verdict.inspection_of(documents).as_document()
+    return inspecting.inspection_of(documents).as_document()
 
 
 def _of_documents(takes: Callable) -> Callable:

@@ -13,11 +13,11 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from unhang.core.verdict.smoke_result import document_of
-from unhang.core.verdict.streams import Stream
+from unhang.core.smoke_result import document_of
 from unhang.smoke import payload_zip
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.result import judge
+from unhang.smoke.streams import Stream
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240

@@ -24,9 +24,9 @@ from unhang.core.commands.row_output import show_rows
 from unhang.core.json_text import render_json
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.secrets_in_text import masked_document
-from unhang.core.verdict.streams import Stream
 from unhang.smoke.commands.smoke_output import deliver
 from unhang.smoke.result import judge
+from unhang.smoke.streams import Stream
 
 EVIDENCE = Path(__file__).resolve().parents[1] / "fixtures" / "inspect" / "evidence"
 BODY = [letter * 40 + "0aZ+" * 6 for letter in "pqr"]

@@ -3,15 +3,16 @@
 import json
 
 import pytest
+from msgspec import to_builtins
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.short_evidence import MOST_BYTES, render_short_evidence
-from unhang.core.verdict.waited_rows import Beside, groups_of, waited_for_row
+from unhang.core.verdict.waited_rows import Beside, WaitedRow, groups_of, waited_for_row
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, waited_for
 
 
-def found(text: str, many: int, row: dict | None = None) -> dict:
+def found(text: str, many: int, row: WaitedRow | None = None) -> dict:
     """A document whose every text and list is this long."""
     failure = {"text": text, "file": text, "line": 1, "rank": 0, "host": text}
     line = {"file": text, "line": 3, "text": text}
@@ -20,7 +21,7 @@ def found(text: str, many: int, row: dict | None = None) -> dict:
     return {
         "by": "diagnose",
         "verdict": {"word": text, "headline": text, "certainty": "likely"},
-        "waited_for": row,
+        "waited_for": to_builtins(row),
         "groups": groups_of(row),
         "primary": [failure] * many,
         "consequences": [failure] * many,

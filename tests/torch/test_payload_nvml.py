@@ -16,7 +16,7 @@ import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from smoke_runs import DEADLINE_S, HANG, PAYLOAD, SMALL, command, environment, load_payload, smoke
 
-from unhang.core.verdict.streams import Stream, stories
+from unhang.smoke.streams import Stream, stories
 from unhang.smoke.transports import transport_rows
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"

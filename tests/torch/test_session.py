@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.core.verdict.smoke_result import document_of
-from unhang.core.verdict.streams import Stream, parse_events
-from unhang.core.verdict.suspects import Suspect
+from unhang.core.smoke_result import document_of
 from unhang.smoke.container import Container
 from unhang.smoke.group import SessionOptions
 from unhang.smoke.node_plans import Request, parse_drill
 from unhang.smoke.result import judge
 from unhang.smoke.session import RoundResult, follow, phase_of_search, smoke_session
 from unhang.smoke.smoke_folder import StepInputs, file_name, next_step, read_result
+from unhang.smoke.streams import Stream, parse_events
+from unhang.smoke.suspects import Suspect
 
 NAMES = ("gpu001", "gpu002", "gpu003", "gpu004")
 BEGUN = ("environment", "binding", "rendezvous", "consistency", "init")

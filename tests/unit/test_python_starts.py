@@ -35,7 +35,7 @@ OPEN = {
     "tools/unhang/core/ansible/old_python.py": {
         "-c {shlex.quote(ASK_VERSION)}": "it imports sys alone, from Python 2 on, which has no -I"
     },
-    "tools/unhang/core/verdict/suspects.py": {
+    "tools/unhang/smoke/suspects.py": {
         "-c 'import torch'": "a person types it where the job failed, as the job did"
     },
     "tools/unhang/jobs/diagnose/next_steps.py": {

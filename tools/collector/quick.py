@@ -23,9 +23,9 @@ from jinja2 import nodes
 
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.rules import Rule
+from unhang.core.gpu_verbs import TABLES as GPU_TABLES
 from unhang.core.run.documents import STATUSES
 from unhang.core.schemas.shapes import Shape, read_schema
-from unhang.core.verdict.gpu_verbs import TABLES as GPU_TABLES
 
 # the folder of the collector is no installed package
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -136,13 +136,13 @@ def rules_sources() -> dict[str, str]:
         )
         for name in RULES
     }
-    for name in ("errors.py", "quotes.py", "secrets_in_text.py", "text.py", "verdict/gpu_verbs.py"):
+    for name in ("errors.py", "quotes.py", "secrets_in_text.py", "text.py", "gpu_verbs.py"):
         found[f"unhang/core/{name}"] = for_python_3_8((unhang / "core" / name).read_text("utf-8"))
     found |= {
         f"unhang/{folder}__init__.py": ""
         for folder in (
             *("", "audit/", "audit/rules/"),
-            *("core/", "core/run/", "core/schemas/", "core/verdict/"),
+            *("core/", "core/run/", "core/schemas/"),
         )
     }
     found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (

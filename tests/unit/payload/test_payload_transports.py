@@ -8,8 +8,8 @@ import pytest
 import smoke_runs
 from case_rows import case_rows
 
-from unhang.core.verdict.streams import Stream, stories
 from unhang.smoke.bandwidth import group_of
+from unhang.smoke.streams import Stream, stories
 from unhang.smoke.transports import transport_rows
 
 ROWS = case_rows(__file__)

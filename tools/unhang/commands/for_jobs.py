@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unhang.core.verdict.answer import JobAnswer
 from unhang.jobs.diagnose.looked import Look, LookReader, Printed, Reference
 from unhang.jobs.job_files import JobFile, JobReader
 
 if TYPE_CHECKING:  # of one command
+    from unhang.core.verdict.answer import JobAnswer
     from unhang.jobs.commands.inspect import InspectOptions
 
 

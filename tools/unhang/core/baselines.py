@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.errors import UserError
+from unhang.core.smoke_result import LARGE_BYTES, SCHEMA, SmokeResult, smoke_result
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible, why_not_plain
-from unhang.core.verdict.smoke_result import SCHEMA, SmokeResult, smoke_result
 
 BELOW_HISTORY = 0.9  # share of the lowest result that the fleet itself has reached
-# expectations hold from a quarter of the table's size on; small messages are latency
-LARGE_BYTES = 256 << 20
 LARGEST = 64 * 1024 * 1024  # a result over a thousand nodes is a few MB
 
 

@@ -14,6 +14,7 @@ from unhang.core.verdict.waiting import (
     MESSAGE,
     STARTED,
     Group,
+    Recording,
     Step,
     WaitedFor,
     waited_for,
@@ -24,16 +25,6 @@ NEWEST = 256  # launches of a group at a rank, beside the open ones
 MOMENT_S = 5.0  # in which a job that moves may have called something that not all have entered
 _STATES = {"started": STARTED, "completed": COMPLETED}
 _Members = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The dumps of one job: the ranks that have one, and who is waited for by them. went_on: the
-    job moved while they were made, so nobody is."""
-
-    ranks: tuple[int, ...]
-    answer: WaitedFor
-    went_on: bool = False
 
 
 @dataclass(frozen=True)

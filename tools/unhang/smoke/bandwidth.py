@@ -13,10 +13,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unhang.core.baselines import LARGE_BYTES
-from unhang.core.verdict.smoke_result import Collective, Group, JudgedRate, Transport
-from unhang.core.verdict.streams import Event, Story
+from unhang.core.smoke_result import LARGE_BYTES, Collective, Group, JudgedRate, Transport
 from unhang.smoke.link_bounds import LinkBound
+from unhang.smoke.streams import Event, Story
 from unhang_node.base.parse.values import as_map, number_of
 
 SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation

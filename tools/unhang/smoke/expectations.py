@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.core.catalogue.own_tables import table
-from unhang.core.verdict.counter_rates import normal_rates
 from unhang.smoke.bandwidth import POLICY
+from unhang.smoke.counter_rates import normal_rates
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from unhang.core.verdict.busy import excuse_cured
-from unhang.core.verdict.smoke_result import SmokeResult, Trial
+from unhang.core.smoke_result import SmokeResult, Trial
+from unhang.smoke.busy import excuse_cured
 from unhang.smoke.node_plans import PHASES, Request, with_changes
 
 # phases without a collective: settings of NCCL change nothing

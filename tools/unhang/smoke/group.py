@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.commands.options import Options
+from unhang.core.smoke_result import MeetingPlace
 from unhang.core.text import visible
-from unhang.core.verdict.smoke_result import MeetingPlace
-from unhang.core.verdict.streams import Stream, stories
 from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
 from unhang.smoke.rendezvous import Meeting, NoMeeting, choose_meeting
+from unhang.smoke.streams import Stream, stories
 from unhang_node.base.parse.values import as_list, as_maps
 
 PORTS = (20000, 32000)  # below the ports that systems assign automatically

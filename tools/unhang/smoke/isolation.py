@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from unhang.core.verdict.smoke_result import Isolation
+from unhang.core.smoke_result import Isolation
 
 Group = tuple[str, ...]
 Rounds = Generator[list[Group], list[bool], Isolation]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unhang.core.errors import UserError
-from unhang.core.verdict.streams import Stream
 from unhang.smoke.container import Container
 from unhang.smoke.group import Surveys
 from unhang.smoke.local import OnEvent
 from unhang.smoke.node_plans import NodePlan
+from unhang.smoke.streams import Stream
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.verdict.streams import Event
+from unhang.smoke.streams import Event
 from unhang_node.base.parse.values import as_map, number_of
 
 # Bytes that a lane carries in one direction, GB/s, after its line code:

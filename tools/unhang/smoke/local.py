@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
-from unhang.core.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 from unhang.smoke.bootstrap import carried, node_arguments
 from unhang.smoke.node_plans import NodePlan
+from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 
 SURVEY_S = 60.0
 OnEvent = Callable[[str, Event], None]

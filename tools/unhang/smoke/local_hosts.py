@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from unhang.core.errors import UserError
-from unhang.core.verdict.streams import Stream
 from unhang.smoke.node_plans import Member, NodePlan, Request
+from unhang.smoke.streams import Stream
 
 # All that hosts which share one GPU send goes through sockets, and its memory is for all of them.
 SHARED_GPU_BYTES = 256 << 20

@@ -18,10 +18,10 @@ from typing import Any
 import fabric
 import paramiko
 
-from unhang.core.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_events
 from unhang.smoke.bootstrap import carried, node_arguments, shell_line
 from unhang.smoke.local import OnEvent, last_of, lines_of, report_new, survey_in
 from unhang.smoke.node_plans import NodePlan
+from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_events
 
 # never in a container: it reads the node's own addresses, routes and GPUs
 SURVEY_PROGRAM = ("python3",)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from unhang.core.junit import Case, Outcome, render_suite
+from unhang.core.smoke_result import JudgedRate, Phase, SmokeResult
 from unhang.core.text import ascii_only, counted, listed, visible, wrapped
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.smoke_result import JudgedRate, Phase, SmokeResult
 from unhang.core.verdict.suspect import Suspect, render_suspects
 from unhang_node.base.parse.values import as_map
 

@@ -7,22 +7,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from unhang.core.verdict.busy import excuse_busy
-from unhang.core.verdict.counter_rates import Rise, outstanding
-from unhang.core.verdict.likely_causes import kernel_clues, kernel_faults, with_likely
-from unhang.core.verdict.smoke_result import (
+from unhang.core.smoke_result import (
     SCHEMA,
     Host,
     JudgedRate,
     Phase,
     SmokeResult,
 )
-from unhang.core.verdict.streams import Event, Story, Stream, stories
+from unhang.core.verdict.likely_causes import kernel_clues, kernel_faults, with_likely
 from unhang.core.verdict.suspect import Suspect
-from unhang.core.verdict.suspects import find_suspects
 from unhang.smoke import bandwidth, flight_recorder
+from unhang.smoke.busy import excuse_busy
+from unhang.smoke.counter_rates import Rise, outstanding
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.link_bounds import link_bound
+from unhang.smoke.streams import Event, Story, Stream, stories
+from unhang.smoke.suspects import find_suspects
 from unhang.smoke.transports import transport_rows
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 

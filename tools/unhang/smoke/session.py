@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from unhang.core.verdict.smoke_result import Isolation, SmokeResult
-from unhang.core.verdict.streams import Stream, stories
+from unhang.core.smoke_result import Isolation, SmokeResult
 from unhang.core.verdict.suspect import Suspect
 from unhang.smoke.bandwidth import paces, stragglers
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
@@ -42,6 +41,7 @@ from unhang.smoke.isolation import Group, isolate
 from unhang.smoke.node_plans import NodePlan, Request
 from unhang.smoke.rendezvous import other_interfaces
 from unhang.smoke.result import judge
+from unhang.smoke.streams import Stream, stories
 
 FEWEST_TO_ISOLATE = 3
 PAIR_LIMIT_S = 90.0

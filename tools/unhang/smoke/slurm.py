@@ -14,10 +14,10 @@ from typing import Any
 
 from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
 from unhang.core.line_pieces import PIECE, joined
-from unhang.core.verdict.streams import Event, Stream, parse_event, parse_events
 from unhang.smoke.bootstrap import carried
 from unhang.smoke.local import OnEvent, last_of, lines_of, listen
 from unhang.smoke.node_plans import NodePlan
+from unhang.smoke.streams import Event, Stream, parse_event, parse_events
 
 SURVEY_S = 120.0  # an allocation may have to wait its turn
 

@@ -35,15 +35,15 @@ import msgspec
 from unhang.core.bounded_reads import read_at_most
 from unhang.core.errors import UserError
 from unhang.core.run.whole_files import write_atomically
+from unhang.core.smoke_result import Note, SmokeResult, document_of
 from unhang.core.text import visible
-from unhang.core.verdict.smoke_result import Note, SmokeResult, document_of
-from unhang.core.verdict.streams import Stream, parse_events
 from unhang.smoke.container import Container
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.group import SessionOptions
 from unhang.smoke.local import survey_in
 from unhang.smoke.node_plans import Request
 from unhang.smoke.session import Round, RoundResult, smoke_session
+from unhang.smoke.streams import Stream, parse_events
 
 Kind = TypeVar("Kind")
 MOST_SURVEY_BYTES = 4 << 20

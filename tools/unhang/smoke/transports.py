@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.core.verdict.smoke_result import Transport
-from unhang.core.verdict.streams import Event, Story
+from unhang.core.smoke_result import Transport
+from unhang.smoke.streams import Event, Story
 from unhang_node.base.parse.values import as_list, as_map, number_of
 
 KINDS = ("nvlink", "pcie", "p2p", "shm", "net")

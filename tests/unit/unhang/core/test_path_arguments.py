@@ -19,7 +19,7 @@ from judge_cases import node, write_run
 from unhang.cli import main
 from unhang.core.path_arguments import checked_inventory, irregular
 from unhang.core.run.whole_files import write_atomically
-from unhang.core.verdict.smoke_result import document_of
+from unhang.core.smoke_result import document_of
 from unhang.smoke.commands.smoke_output import deliver
 from unhang.smoke.result import judge
 

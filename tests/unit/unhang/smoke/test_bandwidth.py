@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.core.verdict.smoke_result import Collective, Group
+from unhang.core.smoke_result import Collective, Group
 from unhang.smoke.bandwidth import (
     bus_factor,
     collective_rows,

@@ -8,9 +8,9 @@ from smoke_runs import stalled
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.core.verdict.counter_rates import Rise
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.suspect import Suspect
+from unhang.smoke.counter_rates import Rise
 from unhang.smoke.result import clues_of, where_of
 
 STACK = """Thread 0x00007f5385b106c0 (most recent call first):

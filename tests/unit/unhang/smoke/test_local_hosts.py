@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from unhang.core.errors import UserError
-from unhang.core.verdict.streams import Stream
 from unhang.smoke.local_hosts import SHARED_GPU_BYTES, one_host, run_hosts, several_hosts
 from unhang.smoke.node_plans import Member, Request, plan_group
+from unhang.smoke.streams import Stream
 
 EIGHT = [str(number) for number in range(8)]
 

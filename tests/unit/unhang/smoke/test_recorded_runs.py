@@ -12,13 +12,13 @@ import pytest
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.core.verdict.smoke_result import document_of, smoke_result
-from unhang.core.verdict.streams import Stream
+from unhang.core.smoke_result import document_of, smoke_result
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.experiments import experiment_rounds, plan_experiments
 from unhang.smoke.render import render_table
 from unhang.smoke.result import judge
 from unhang.smoke.session import follow
+from unhang.smoke.streams import Stream
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "h200x8"
 NAMES = ("smoke", "drill-absent", "drill-stopped")

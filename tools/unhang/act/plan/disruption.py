@@ -9,9 +9,9 @@ from typing import Any
 from unhang.act.plan.departures import fact, nccl_package, suits_kernel
 from unhang.act.plan.plan_document import Job, Reboot
 from unhang.core.catalogue.own_tables import table
+from unhang.core.gpu_verbs import REBOOT, TABLES, gpu_verbs
 from unhang.core.schemas.policy import Policy
 from unhang.core.strict_json import value_at
-from unhang.core.verdict.gpu_verbs import REBOOT, TABLES, gpu_verbs
 
 _VERSIONED = {"kernel": "kernel", "gpu_driver": "driver", "nccl_profile": "nccl"}
 OF_A_KIND = (

@@ -10,7 +10,7 @@ from unhang.act.role_changes.driver_inputs import DriverInputs
 from unhang.act.role_changes.driver_refusals import foreign_users, partitioned_gpus
 from unhang.act.role_changes.node_refusals import Refusal, refusal
 from unhang.core.catalogue.own_tables import table
-from unhang.core.verdict.gpu_verbs import DONE_BY_ROLE, REBOOT, TABLES, GpuVerb, gpu_verbs
+from unhang.core.gpu_verbs import DONE_BY_ROLE, REBOOT, TABLES, GpuVerb, gpu_verbs
 
 # From Ampere on a GPU with NVLinks can be reset alone, with NVSwitch only while fabric manager
 # runs: https://docs.nvidia.com/deploy/nvidia-smi/index.html

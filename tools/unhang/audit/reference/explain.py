@@ -15,9 +15,9 @@ from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.costs import COSTS
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.owners import DEFAULT_OWNER
+from unhang.core.gpu_verbs import verb_of_xid
 from unhang.core.schemas.shapes import policy_shape
 from unhang.core.text import flat, listed
-from unhang.core.verdict.gpu_verbs import verb_of_xid
 from unhang_node.base.versions.compare import compare_versions, holds
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unhang.audit.rules.values import Fact, Unknown
+from unhang.core.gpu_verbs import TABLES, VERBS, gpu_verbs
 from unhang.core.schemas.shapes import TEXT, Shape
-from unhang.core.verdict.gpu_verbs import TABLES, VERBS, gpu_verbs
 
 FAULTY = Shape(
     "object",

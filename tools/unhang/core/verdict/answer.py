@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from unhang.core.verdict.screen import VerdictScreen, with_waited_for
 from unhang.core.verdict.short_evidence import render_short_evidence
-from unhang.core.verdict.waited_rows import groups_of
+from unhang.core.verdict.waited_rows import WaitedRow, groups_of
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -21,7 +23,7 @@ class JobAnswer:
     by            diagnose, inspect or watch
     word          of the outcome, or the state
     screen        the first screen, without who is waited for
-    waited_for    a row of the schema `waited-for-1`
+    waited_for    as a document keeps it
     primary       failures that may have come first; consequences: those that follow from another
     causes        most probable first
     lines         those that show the verdict where no cause is known
@@ -31,7 +33,7 @@ class JobAnswer:
     by: str
     word: str
     screen: VerdictScreen
-    waited_for: Mapping[str, Any] | None = None
+    waited_for: WaitedRow | None = None
     primary: Rows = ()
     consequences: Rows = ()
     causes: Rows = ()
@@ -57,7 +59,7 @@ def render_evidence(answer: JobAnswer) -> str:
             "headline": screen.headline,
             "certainty": screen.certainty.partition(",")[0] or None,
         },
-        "waited_for": answer.waited_for,
+        "waited_for": to_builtins(answer.waited_for),
         "groups": groups_of(answer.waited_for),
         "primary": answer.primary,
         "consequences": answer.consequences,

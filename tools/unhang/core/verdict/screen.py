@@ -10,11 +10,10 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from unhang.core.quotes import quote
 from unhang.core.text import ascii_only, visible, wrapped
-from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines, waited_quotes
+from unhang.core.verdict.waited_rows import WaitedRow, in_ranks, waited_headline, waited_lines
 
 FAULTS = "dmesg -T | grep -e Xid -e NVRM -e AER -e 'Killed process' -e oom | tail -40"
 MOST_LINES = 12
@@ -112,18 +111,15 @@ def _part(part: str | Quote, width: int, most: int) -> list[str]:
     return _quote(part, width, most) if isinstance(part, Quote) else _within(part, width, most, 2)
 
 
-def with_waited_for(screen: VerdictScreen, row: Mapping[str, Any] | None) -> VerdictScreen:
+def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScreen:
     """The screen with who is waited for before its lines; as its headline where there is a root or
     a mismatch, unless the screen's own verdict is sure."""
     if row is None:
         return screen
-    quotes = tuple(
-        Quote(text, place_of(file, line), matched)
-        for text, file, line, matched in waited_quotes(row)
-    )
+    quotes = waited_quotes(row)
     lines, headline = tuple(waited_lines(row)), waited_headline(row)
-    host = next((one["host"] for one in row["named"] if one["host"]), None)
-    names = row["roots"]["count"] or any(wait["calls"] for wait in row["waits"])
+    host = next((one.host for one in row.named if one.host), None)
+    names = row.roots.count or any(wait.calls for wait in row.waits)
     if screen.certainty == "sure" or not names:
         return replace(
             screen, lines=(headline, *lines, *screen.lines),
@@ -132,14 +128,28 @@ def with_waited_for(screen: VerdictScreen, row: Mapping[str, Any] | None) -> Ver
     own = f"{screen.headline} ({screen.certainty})" if screen.certainty else screen.headline
     owns = () if _says_so(screen.headline, row) else (own,)
     return replace(
-        screen, headline=headline, certainty=row["certainty"], lines=(*lines, *owns, *screen.lines),
+        screen, headline=headline, certainty=row.certainty, lines=(*lines, *owns, *screen.lines),
         quoted=(*quotes, *screen.quoted), next_host=host_name(host) or screen.next_host,
     )  # fmt: skip
 
 
-def _says_so(headline: str, row: Mapping[str, Any]) -> bool:
+def waited_quotes(row: WaitedRow) -> tuple[Quote, ...]:
+    """The last line of each named rank, then that of the wait itself."""
+    last = [
+        Quote(f"last line of rank {one.rank}: {said.text}", place_of(said.file, said.line))
+        for one in row.named
+        if (said := one.last)
+    ]
+    wait = row.waits[0]
+    if (first := wait.line) and first.text:
+        call = f"SeqNum={wait.seq}, OpType={wait.operation}"
+        return (*last[:2], Quote(first.text, place_of(first.file, first.line), call))
+    return (*last[:2],)
+
+
+def _says_so(headline: str, row: WaitedRow) -> bool:
     """Whether a verdict says who is waited for in its own words."""
-    return "waited for" in headline and f"{in_ranks(row['roots'])} " in headline
+    return "waited for" in headline and f"{in_ranks(row.roots)} " in headline
 
 
 def filled(command: str, values: Mapping[str, Sequence[str]]) -> str | None:

@@ -39,9 +39,11 @@ def shortened(
         short = {
             name: _short(value, name, letters, entries, cut) for name, value in document.items()
         }
-        short["cut"] = [
-            {"what": what, "kept": kept, "of": of} for what, (kept, of) in sorted(cut.items())
-        ]
+        short |= {
+            "cut": [
+                {"what": what, "kept": kept, "of": of} for what, (kept, of) in sorted(cut.items())
+            ]
+        }
         whole = finished(short)
         if len(json.dumps(whole, indent=1)) < MOST_BYTES:
             return whole

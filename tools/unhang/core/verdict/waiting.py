@@ -127,6 +127,16 @@ class WaitedFor:
         return bool(self.roots) and {*self.roots} <= {*self.ring}
 
 
+@dataclass(frozen=True)
+class Recording:
+    """The dumps of one job: the ranks that have one, and who is waited for by them. went_on: the
+    job moved while they were made, so nobody is."""
+
+    ranks: tuple[int, ...]
+    answer: WaitedFor
+    went_on: bool = False
+
+
 def waited_for(
     groups: Iterable[Group],
     steps: Iterable[Step],

@@ -25,12 +25,12 @@ from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
 from unhang.core.verdict.answer import render_evidence
+from unhang.core.verdict.job import HUNG, SLOW, UNKNOWN
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.here import LookHere
-from unhang.jobs.inspect.job_look import HUNG, SLOW, UNKNOWN
+from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.parse.values import as_maps
 from unhang_node.job.look_options import add_look_options, chosen_look_options

@@ -16,13 +16,12 @@ from typing import Any
 from unhang.core.commands.in_place import Screen
 from unhang.core.errors import UserError
 from unhang.core.text import counted, visible
+from unhang.core.verdict.job import HUNG, IDLE, UNKNOWN
 from unhang.jobs.commands.watch_outputs import Outputs
 from unhang.jobs.inspect.answer import verdict_of
 from unhang.jobs.inspect.bundle import write_bundle
+from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.inspect.inspection import Inspection
-from unhang.jobs.inspect.job_look import HUNG, UNKNOWN
-from unhang.jobs.inspect.rank_looks import IDLE
-from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.answers import (
     agreeing,

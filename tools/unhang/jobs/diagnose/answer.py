@@ -11,6 +11,7 @@ from unhang.core.text import counted, listed, visible
 from unhang.core.together import NOT_READ
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.screen import Quote, VerdictScreen, path_shown, place_of
+from unhang.core.verdict.waited_rows import waited_in
 from unhang.jobs.diagnose.rank_names import named_ranks
 from unhang.jobs.diagnose.rendering import (
     facts_in_words,
@@ -35,7 +36,7 @@ def answer_of(diagnosis: Mapping[str, Any]) -> JobAnswer:
         "diagnose",
         diagnosis["outcome"]["word"],
         _screen(with_short_names(diagnosis)),
-        diagnosis.get("waited_for"),
+        waited_in(diagnosis.get("waited_for")),
         [_failure(one) for one in failures if one["primary"]],
         [_failure(one) for one in failures if not one["primary"]],
         [_cause_row(one) for one in diagnosis["causes"] if one["severity"] != "info"],

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.together import Together
@@ -284,7 +286,7 @@ def document(
         "trouble": trouble,
         "decided": decided,
         "facts": describe(facts),
-        "waited_for": facts.waited_row(),
+        "waited_for": to_builtins(facts.waited_row()),
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
         "collect_next": [] if decided else steps,

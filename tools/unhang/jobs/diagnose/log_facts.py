@@ -9,17 +9,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from msgspec import to_builtins
+
 from unhang.core.catalogue.own_tables import table
+from unhang.core.verdict.by_stacks import Stack, seen_in_stacks
 from unhang.core.verdict.joined import Seen, one_answer
-from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
-from unhang.core.verdict.waiting import WaitedFor
+from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
+from unhang.core.verdict.waiting import Recording, WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_hosts import host_of_file, hosts_in_names, hosts_in_words
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
-from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
+from unhang.jobs.diagnose.logs.stacks import by_thread
 from unhang.jobs.diagnose.looked import Read
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import (
@@ -29,10 +32,9 @@ from unhang.jobs.diagnose.meaning.events import (
     without_slow_majority,
 )
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
-from unhang.jobs.diagnose.standing import seen_in_stacks
 from unhang.jobs.diagnose.waits import row_of_waits, waits_in_words, waits_of_log
 from unhang.jobs.flight import Flight
-from unhang.jobs.flight_steps import Recording, recording_of
+from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
@@ -143,7 +145,7 @@ class Facts:
         calls = [ranks for wait in self.waited.different for ranks in wait.calls.values()]
         return any(rank < 0 for rank in self.waited.roots) or any(max(one) < 0 for one in calls)
 
-    def waited_row(self) -> dict[str, Any] | None:
+    def waited_row(self) -> WaitedRow | None:
         """Who is waited for, as documents keep it; None where nobody waits."""
         steps = (one.event for one in self.timeouts)
         return row_of_waits(
@@ -409,10 +411,12 @@ def describe(facts: Facts) -> dict[str, Any]:
         "settings": _settings(facts),
         "bandwidth": _bandwidth(facts),
         "flight_recorder": facts.flights
-        and {
-            "ranks": ranks_row(facts.flights.ranks),
-            "waited_for": waited_for_row(facts.flights.answer),
-        },
+        and to_builtins(
+            {
+                "ranks": ranks_row(facts.flights.ranks),
+                "waited_for": waited_for_row(facts.flights.answer),
+            }
+        ),
         "last": [
             {
                 "file": file,

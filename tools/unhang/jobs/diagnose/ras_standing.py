@@ -11,18 +11,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
-from unhang.core.verdict.communicators import (
+from unhang.core.verdict.communicators import Standing
+from unhang.core.verdict.rendering import ranks_wait
+from unhang.core.verdict.waiting import LIKELY, Wait, WaitedFor
+from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
+from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
+from unhang.jobs.ras_counts import (
     Key,
-    Standing,
     communicator_rows,
     places_of,
     ranks_by_largest,
     standing_between,
 )
-from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.waiting import LIKELY, Wait, WaitedFor
-from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
-from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
 
 MOST_SHOWN = 4
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from msgspec import convert
+
 from unhang.core.quotes import quote
 from unhang.core.text import ascii_only, counted, flat, visible, wrapped
 from unhang.core.verdict.screen import path_shown
-from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines
+from unhang.core.verdict.waited_rows import Ranks, in_ranks, waited_in, waited_words
 from unhang.jobs.diagnose.audited import not_audited
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 
@@ -262,9 +264,8 @@ def _measured(facts: Mapping[str, Any]) -> list[str]:
             f" {facts['bandwidth']['line']}]"
         )
     if recorded := facts["flight_recorder"]:
-        row = recorded["waited_for"]
-        said = [waited_headline(row), *waited_lines(row)] if row else ["nobody is waited for"]
-        lines.append(f"flight recorder of {in_ranks(recorded['ranks'])}: {'; '.join(said)}")
+        who = in_ranks(convert(recorded["ranks"], Ranks))
+        lines.append(f"flight recorder of {who}: {waited_words(waited_in(recorded['waited_for']))}")
     return lines
 
 

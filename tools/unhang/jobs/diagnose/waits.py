@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from unhang.core.verdict.waited_rows import Beside, waited_for_row
+from unhang.core.verdict.waited_rows import Beside, Line, WaitedRow, waited_for_row
 from unhang.core.verdict.waiting import (
     LAUNCHED,
     POSSIBLE,
@@ -146,7 +145,7 @@ def row_of_waits(
     words: Mapping[int, RankLine],
     events: Iterable[Event],
     hosts: Mapping[int, str],
-) -> dict[str, Any] | None:
+) -> WaitedRow | None:
     """The document's row. words: rank -> its last line. events: the lines of the steps. hosts: of
     ranks."""
     waits, follows, different, full = (
@@ -154,10 +153,6 @@ def row_of_waits(
         for those in (waited.waits, waited.follows, waited.different, waited.full)
     )
     waited = replace(waited, waits=waits, follows=follows, different=different, full=full)
-    lines = {event.place: event for event in events}
-    last = {
-        rank: {"file": said.file, "line": said.line, "text": said.text}
-        for rank, said in words.items()
-    }
-    texts = {place: event.text for place, event in lines.items()}
+    last = {rank: Line(said.file, said.line, said.text) for rank, said in words.items()}
+    texts = {event.place: event.text for event in events}
     return waited_for_row(waited, Beside(hosts, last, texts))

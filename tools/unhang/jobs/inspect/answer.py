@@ -9,13 +9,12 @@ from typing import Any
 
 from unhang.core.text import counted, listed, visible
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
+from unhang.core.verdict.ends import FROZEN, STOPPED
+from unhang.core.verdict.job import EVEN, GONE, HALTED, HUNG, RUNNING, SLOW, UNKNOWN
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.screen import FAULTS, VerdictScreen, filled, host_name
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.ends import FROZEN, STOPPED
 from unhang.jobs.inspect.inspection import Inspection, Rank
-from unhang.jobs.inspect.job_look import EVEN, HUNG, RUNNING, SLOW, UNKNOWN
-from unhang.jobs.inspect.rank_looks import GONE, HALTED
 from unhang.jobs.inspect.slow import BEHIND, STARVED, THROTTLED, WORKS
 
 PLACES_ON_SCREEN, SUSPECTS_ON_SCREEN = 2, 2

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from unhang.core.verdict.job import RankLook
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.jobs.inspect.rank_looks import RankLook, gpus_and_pids, host_of
+from unhang.jobs.inspect.rank_looks import gpus_and_pids, host_of
 
 
 def shared_words(ranks: Sequence[int], gpu: object, idle: int, where: str = "") -> str:

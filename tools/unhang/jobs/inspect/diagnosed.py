@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.secrets_in_text import cut_without_secrets
+from unhang.core.verdict.job import HUNG, UNKNOWN
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.waited_rows import waited_headline
+from unhang.core.verdict.waited_rows import waited_headline, waited_in
 from unhang.jobs.diagnose.diagnosing import OF_WAITS
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.looked import Look
@@ -20,9 +21,9 @@ from unhang.jobs.inspect.answer import certainty_of, verdict_of
 from unhang.jobs.inspect.bundle import read_documents
 from unhang.jobs.inspect.faulty_gpus import kernel_lines
 from unhang.jobs.inspect.flights import flights_of
+from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.inspect.rank_looks import host_of, section
-from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 from unhang_node.base.parse.values import as_list, as_maps
 
 LOOKED_AT = "unhang inspect"
@@ -159,12 +160,12 @@ def _verdicts(diagnosis: Mapping[str, Any], inspection: Inspection) -> Iterator[
         "ranks": fold_ranks(sorted(ranks)),
         "agrees": True,
     }
-    row = diagnosis["waited_for"]
-    if row and row["named"] and inspection.state in (HUNG, UNKNOWN):
+    row = waited_in(diagnosis["waited_for"])
+    if row and row.named and inspection.state in (HUNG, UNKNOWN):
         yield {
             "source": "flight recorder" if diagnosis["facts"]["flight_recorder"] else "log",
             "headline": waited_headline(row),
-            "certainty": row["certainty"],
-            "ranks": (row["roots"] if row["roots"]["count"] else row["ring"])["ranks"],
-            "agrees": bool({one["rank"] for one in row["named"]} & ranks),
+            "certainty": row.certainty,
+            "ranks": (row.roots if row.roots.count else row.ring).ranks,
+            "agrees": bool({one.rank for one in row.named} & ranks),
         }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unhang.core.catalogue.own_tables import table
-from unhang.core.verdict.gpu_verbs import TABLES, GpuVerb, gpu_verbs
+from unhang.core.gpu_verbs import TABLES, GpuVerb, gpu_verbs
 from unhang.core.verdict.likely_causes import kernel_clues
 from unhang.jobs.inspect.inspection import FaultyGpu
 from unhang.jobs.inspect.rank_looks import host_of, section

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from unhang.core.verdict.ends import NEXT
+from unhang.core.verdict.job import Verdict
 from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.jobs.flight import Flight, flight_of
-from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.inspection import Recorded
-from unhang.jobs.inspect.job_look import JobLook, Verdict
+from unhang.jobs.inspect.inspection import JobLook, Recorded
 from unhang.jobs.inspect.rank_looks import section
 from unhang_node.base.parse.values import as_maps
 

@@ -1,15 +1,17 @@
-"""What a look at a job found, without secrets, `unhang/inspection/1`. Values only; the schema says
-what each is."""
+"""A look at a job, and what it found, without secrets, `unhang/inspection/1`. Values only; the
+schema says what each is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
+from unhang.core.verdict.job import Job, Raised, Worker
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.rank_looks import Worker
+from unhang.jobs.inspect.rank_paces import JobPace
 
 
 class Host(Struct, frozen=True, omit_defaults=True):
@@ -94,6 +96,21 @@ class Unread(Struct, frozen=True):
     status: str
     why: str
     helps: str | None
+
+
+@dataclass(frozen=True)
+class JobLook(Job):
+    """raised: tracebacks with which logs end; pace: of --slow; clues:
+    of each host, to the cause of what fails there; crowded: which ranks share a GPU while another
+    idles."""
+
+    raised: tuple[Raised, ...]
+    pace: JobPace | None
+    hosts: Sequence[Host]
+    gpus: Sequence[FaultyGpu]
+    clues: Mapping[str, Sequence[str]]
+    crowded: Sequence[str]
+    unread: Sequence[Unread]
 
 
 class Inspection(

@@ -12,17 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from unhang.core.verdict.job import CHILDREN, COMPILES, DATA, FILES, SOCKETS
 from unhang_node.base.parse.values import as_map, as_maps, number_of
 from unhang_node.job.compilers import COMPILERS
 
-CHILDREN, FILES, DATA, SOCKETS, COMPILES = (
-    "its children compute",
-    "it reads or writes files",
-    "it or a child of it reads or writes data",
-    "data arrives or leaves by a socket",
-    "it compiles",
-)
-BYTES = (FILES, DATA, SOCKETS)
 CHILDREN_CORES = 0.2
 # A call that carries data has more, and more of it comes in a second: a store that all ranks ask
 # for a sign of life carries 100 bytes in each.

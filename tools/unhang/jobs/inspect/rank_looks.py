@@ -4,167 +4,35 @@ expected is left out here."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from unhang.jobs.activities import (
+from unhang.core.verdict.activities import (
     SERVING,
-    Activity,
     activity_of,
     function_names,
     innermost_of,
     user_frames,
 )
+from unhang.core.verdict.job import (
+    ASKS,
+    HALTED,
+    IDLE,
+    MOVES,
+    Process,
+    RankLook,
+    Socket,
+    Wait,
+    Worker,
+)
 from unhang.jobs.inspect.moves import Look, arrives, at_rest, moves, rose
 from unhang.jobs.inspect.whose_gpus import Gpu, gpu_of, own_gpus
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
-GONE = ("gone", "reused", "Z", "X")
-HALTED = ("T", "t")  # states of a process that is stopped or traced
 BUSY_PERCENT = 95
-# What an engine does: it waits for a request, or for what its workers answer, or it goes on.
-IDLE, ASKS, MOVES = "idle", "asks", "moves"
 QUEUE, BROADCAST = "get (queue.py)", "dequeue (shm_broadcast.py)"
 WAKES_PER_S = 2.0  # vLLM looks again every 5 s whether its queue is closed; a step wakes it at once
 YOUNGEST = 5  # frames in which a wait for a queue shows
-
-
-@dataclass(frozen=True)
-class Worker:
-    """A process that a rank started. where: its place in the user's code; item: what it works on,
-    "" where that is not known."""
-
-    pid: int
-    where: str
-    item: str
-
-
-@dataclass(frozen=True)
-class Process:
-    """Of a child what it did between the looks: the processor time that it took, and whether it is
-    new, or was stopped in both."""
-
-    pid: int
-    command: str
-    state: str
-    place: str = ""
-    took_s: float = 0.0
-    is_new: bool = False
-    is_stopped: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.pid} ({self.command}, state {self.state})"
-
-
-@dataclass(frozen=True)
-class Socket:
-    """Addresses as the kernel has them."""
-
-    state: str
-    local: str
-    remote: str
-
-
-@dataclass(frozen=True)
-class Wait:
-    """For what the kernel says that a main thread waits; "" and None where it does not."""
-
-    call: str = ""
-    target: str = ""
-    child: Process | None = None
-    holder: Process | None = None
-    sockets: tuple[Socket, ...] = ()
-
-
-@dataclass(frozen=True)
-class RankLook:
-    """One rank as its node saw it.
-
-    states: of the two looks. cpu: cores in use between them; has_io: it read or wrote. moved: its
-    functions in the user's code are at other lines in the second look (None: not known); shifted:
-    they are other functions; waited: its main thread waited without a break.
-    computes: its GPU moves memory, which NCCL's waiting kernel does not; spins: it is busy and
-    moves none. blocked: where its threads hang in the kernel.
-    signs: what moved between the looks; arrives: what came to a socket of it, in words; innermost:
-    Python's youngest frame, `function (file)`; locks: of extension builds on its node; serves:
-    another thread of it is a server; awaits_a_queue: its main thread takes from a queue. wakes: its
-    main thread woke up between the looks, or again and again before them; in_own_code: its youngest
-    frame is the user's, no library's; path: the frames of the user's code, oldest first. engine: of
-    a worker of an engine that serves what that does: IDLE, ASKS, MOVES or its place; "" for other
-    ranks; awaits_engine: it waits for the engine. frozen: the control group that froze it in both
-    looks.
-    """
-
-    rank: int | None
-    host: str
-    pid: int
-    own_pid: int
-    gpu: str | None
-    job: str
-    world_size: int | None
-    states: tuple[str, ...] = ()
-    cpu: float | None = None
-    has_io: bool = False
-    wchan: str | None = None
-    tracer: int | None = None
-    doing: Activity | None = None
-    moved: bool | None = None
-    shifted: bool | None = None
-    waited: bool = False
-    children: tuple[Process, ...] = ()
-    worker: Worker | None = None
-    blocked: tuple[str, ...] = ()
-    sockets: tuple[Socket, ...] = ()
-    log_grew: bool | None = None
-    computes: bool = False
-    spins: bool = False
-    local_world_size: int = 0
-    signs: Mapping[str, str] = field(default_factory=dict)
-    arrives: str = ""
-    innermost: str = ""
-    wait: Wait = Wait()
-    locks: tuple[str, ...] = ()
-    serves: bool = False
-    awaits_a_queue: bool = False
-    is_launched: bool = False
-    wakes: bool = False
-    in_own_code: bool = False
-    path: tuple[str, ...] = ()
-    engine: str = ""
-    frozen: str = ""
-    awaits_engine: bool = False
-
-    @property
-    def state(self) -> str:
-        """Of the last look."""
-        return self.states[-1] if self.states else "?"
-
-    @property
-    def activity(self) -> str:
-        """What it does, by name; "" without a stack."""
-        return self.doing.name if self.doing else ""
-
-    @property
-    def where(self) -> str:
-        """The place in its code, "" without a stack."""
-        return self.doing.where if self.doing else ""
-
-    @property
-    def is_stopped(self) -> bool:
-        """Stopped in both looks."""
-        return bool(self.states) and all(state in HALTED for state in self.states)
-
-    @property
-    def is_ended(self) -> bool:
-        """No longer there."""
-        return self.state in GONE
-
-    @property
-    def in_kernel(self) -> bool:
-        """In state D in both looks, or one of its threads or children, and nothing was read or
-        written meanwhile."""
-        is_stuck = bool(self.states) and all(state == "D" for state in self.states)
-        return is_stuck and not self.has_io
 
 
 def rank_looks(documents: Sequence[Mapping[str, Any]]) -> list[RankLook]:
@@ -172,15 +40,6 @@ def rank_looks(documents: Sequence[Mapping[str, Any]]) -> list[RankLook]:
     rest = at_rest(pair for document in documents for pair in _pairs(document))
     found = [look for document in documents for look in _of_document(document, rest)]
     return sorted(found, key=lambda look: (look.rank is None, look.rank or 0, look.host))
-
-
-def waiting_ranks(looks: Sequence[RankLook]) -> set[int]:
-    """Those whose stack is in a call that waits for other ranks."""
-    return {
-        look.rank
-        for look in looks
-        if look.rank is not None and look.doing and look.doing.awaits_ranks
-    }
 
 
 def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.communicators import global_ranks
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.core.verdict.job import RankLook
+from unhang.jobs.inspect.rank_looks import host_of, section
+from unhang.jobs.inspect.ras_of_job import global_ranks
 from unhang.jobs.inspect.whose_gpus import number_or_none
 from unhang_node.base.parse.values import as_list, as_maps, number_of
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.core.verdict.job import Apart, NodeLook, waiting_ranks
 from unhang.jobs.flight_steps import recording_of
-from unhang.jobs.inspect.communicators import standing_of
 from unhang.jobs.inspect.crowded import crowded
 from unhang.jobs.inspect.faulty_gpus import clues_of, faulty_gpus, gpu_row
 from unhang.jobs.inspect.flights import flights_of
-from unhang.jobs.inspect.inspection import Host
-from unhang.jobs.inspect.job_look import Apart, JobLook, NodeLook
+from unhang.jobs.inspect.inspection import Host, JobLook
 from unhang.jobs.inspect.rank_looks import (
     computing_gpus,
     gap_s_of,
@@ -20,9 +19,9 @@ from unhang.jobs.inspect.rank_looks import (
     host_of,
     rank_looks,
     section,
-    waiting_ranks,
 )
 from unhang.jobs.inspect.rank_paces import job_pace
+from unhang.jobs.inspect.ras_of_job import standing_of
 from unhang.jobs.inspect.tracebacks import raised_in
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.whose_gpus import own_gpus, shares_a_gpu

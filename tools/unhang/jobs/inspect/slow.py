@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unhang.core.text import counted, visible
+from unhang.core.verdict.job import EVEN, HUNG, SLOW, UNKNOWN, Verdict
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.inspection import Pace, Paced
-from unhang.jobs.inspect.job_look import EVEN, HUNG, SLOW, UNKNOWN, JobLook, Verdict
+from unhang.jobs.inspect.inspection import JobLook, Pace, Paced
 from unhang.jobs.inspect.rank_paces import Behind, Group, JobPace, RankPace
 from unhang.jobs.inspect.slow_gpus import (
     OFTEN,

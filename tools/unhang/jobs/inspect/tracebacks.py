@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.core.text import visible
+from unhang.core.verdict.job import HUNG, Raised, RankLook, Verdict
+from unhang.core.verdict.stands import RESTING_CORES, stands_words
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Raised, Verdict
-from unhang.jobs.inspect.rank_looks import RankLook, section
-from unhang.jobs.inspect.stands import RESTING_CORES, stands_words
+from unhang.jobs.inspect.inspection import JobLook
+from unhang.jobs.inspect.rank_looks import section
 from unhang_node.base.parse.values import as_list, as_maps
 
 CAUSE = "rank_failed"
@@ -77,14 +78,14 @@ def _error(parsed: Sequence[re.Match[str]], begin: int) -> tuple[int, str] | Non
 
 def with_raised(verdict: Verdict, job: JobLook) -> Verdict:
     """The verdict on a job that hangs or may hang, with the rank first whose log ends so."""
-    raised = job.raised if verdict.state in (HUNG, UNKNOWN) and job.looks else ()
     looks = {look.rank: look for look in job.looks if look.rank is not None}
-    known = [one for one in raised if one.rank in looks]
-    if not raised:
+    known = [one for one in job.raised if one.rank in looks]
+    if not job.raised:
         return verdict
     if not known:
         return replace(
-            verdict, headline=f"a log of the job ends with {raised[0].error}; {verdict.headline}"
+            verdict,
+            headline=f"a log of the job ends with {job.raised[0].error}; {verdict.headline}",
         )
     ours = {one.rank for one in known}
     first = [_named(one, looks[one.rank], verdict) for one in known if one.rank is not None]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.core.verdict.job import RankLook
 from unhang.jobs.inspect.inspection import Unread
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.jobs.inspect.rank_looks import host_of, section
 from unhang_node.base.parse.values import as_maps
 
 HELPS = {

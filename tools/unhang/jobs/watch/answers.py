@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unhang.jobs.inspect.ends import FROZEN, STOPPED
+from unhang.core.verdict.ends import FROZEN, STOPPED
+from unhang.core.verdict.job import HUNG
 from unhang.jobs.inspect.inspection import Inspection
-from unhang.jobs.inspect.job_look import HUNG
 from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.watch.detector import Event
 from unhang_node.base.parse.values import as_maps

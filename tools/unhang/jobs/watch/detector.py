@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.core.verdict.job import GONE, HALTED
 from unhang.jobs.inspect.moves import at_rest, moves, rose
-from unhang.jobs.inspect.rank_looks import GONE, HALTED
 from unhang.jobs.inspect.whose_gpus import NODE, Gpu, gpu_of, own_gpus
 from unhang_node.base.parse.values import as_list, as_map
 from unhang_node.job.process_table import MOST_READ

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from unhang.core.table import Line
 from unhang.core.text import visible
+from unhang.core.verdict.job import GONE, HALTED
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.jobs.inspect.rank_looks import GONE, HALTED
 from unhang.jobs.inspect.whose_gpus import Gpu
 from unhang.jobs.watch.detector import Tick
 from unhang_node.base.parse.values import integer_or_none

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.core.verdict.job import EVEN, SLOW
 from unhang.jobs.inspect.inspection import Inspection
-from unhang.jobs.inspect.job_look import EVEN, SLOW
 from unhang.jobs.watch.detector import NO_PROGRESS, Event, Tick
 
 MOST_PATIENCE_S = 1800.0

@@ -26,8 +26,7 @@ from unhang.core.commands.common_options import (
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
-from unhang.core.verdict.smoke_result import MeetingPlace, SmokeResult
-from unhang.core.verdict.streams import Event, Stream
+from unhang.core.smoke_result import MeetingPlace, SmokeResult
 from unhang.smoke import node_plans as planning
 from unhang.smoke.commands.smoke_expectations import expectations_of
 from unhang.smoke.commands.smoke_options import SmokeOptions
@@ -42,6 +41,7 @@ from unhang.smoke.payload_zip import payload_bytes
 from unhang.smoke.result import judge
 from unhang.smoke.session import follow, smoke_session
 from unhang.smoke.smoke_folder import StepInputs, next_step, read_result
+from unhang.smoke.streams import Event, Stream
 from unhang.smoke.switches import read_switches
 
 FORMATS = ("table", "json", "junit")

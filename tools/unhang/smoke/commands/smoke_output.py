@@ -10,8 +10,8 @@ from pathlib import Path
 from unhang.core.json_text import render_json
 from unhang.core.run.whole_files import write_named
 from unhang.core.secrets_in_text import masked_document
+from unhang.core.smoke_result import SmokeResult, document_of, smoke_result
 from unhang.core.terminal import terminal_shape
-from unhang.core.verdict.smoke_result import SmokeResult, document_of, smoke_result
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import EXIT_CODES
 

@@ -14,7 +14,7 @@ from unhang.core.verdict.screen import (
     render_screen,
     with_waited_for,
 )
-from unhang.core.verdict.waited_rows import Beside, waited_for_row
+from unhang.core.verdict.waited_rows import Beside, Line, waited_for_row
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, waited_for
 
 TP = Group("mesh_tp", tuple(range(8)), 8)
@@ -30,7 +30,7 @@ ROW = waited_for_row(
     waited_for([TP, *DP], STEPS, seen=range(16)),
     Beside(
         hosts={5: "gpu07"},
-        last={5: {"file": "/logs/log.txt", "line": 9, "text": "10:00:58 step 812 loss 2.31"}},
+        last={5: Line("/logs/log.txt", 9, "10:00:58 step 812 loss 2.31")},
         texts={("/logs/log.txt", 17): "[rank1] Watchdog caught collective operation timeout"},
         since={("mesh_tp", 5120): "10:01:01"},
     ),

@@ -1,17 +1,18 @@
 """Who is waited for, as a row of a document and in the words of a screen."""
 
 import pytest
+from msgspec import to_builtins
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.waited_rows import (
     Beside,
+    WaitedRow,
     in_ranks,
     ranks_row,
     waited_for_row,
     waited_headline,
     waited_lines,
-    waited_quotes,
 )
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step, WaitedFor, waited_for
 
@@ -24,16 +25,16 @@ STEPS = [
 ]  # fmt: skip
 BESIDE = Beside(
     hosts={5: "gpu07"},
-    last={5: {"file": "log.txt", "line": 9, "text": "10:00:58 step 812 loss 2.31"}},
-    texts={("log.txt", 17): "[rank0] Watchdog caught collective operation timeout"},
     since={(TP.name, 5120): "10:01:01"},
 )
 
 
-def row_of(answer: WaitedFor, beside: Beside = BESIDE) -> dict:
+def row_of(answer: WaitedFor, beside: Beside = BESIDE) -> WaitedRow:
     row = waited_for_row(answer, beside)
     assert row is not None
-    assert [str(fault) for fault in check_schema(row, read_schema("waited-for-1"))] == []
+    assert [
+        str(fault) for fault in check_schema(to_builtins(row), read_schema("waited-for-1"))
+    ] == []
     return row
 
 
@@ -43,25 +44,17 @@ def test_the_headline_names_the_rank_its_host_and_the_operation_in_which_the_oth
         "rank 5 (gpu07) is waited for: 7 of 8 ranks of 12(mesh_tp) wait in ALLREDUCE #5120 since"
         " 10:01:01"
     )
-    assert row["certainty"] == "likely"
+    assert row.certainty == "likely"
     assert waited_lines(row) == [
         "rank 5 of 12(mesh_tp) never called it",
         "8 groups of mesh_dp wait behind it",
     ]
-    assert waited_quotes(row) == [
-        ("last line of rank 5: 10:00:58 step 812 loss 2.31", "log.txt", 9, ""),
-        (
-            "[rank0] Watchdog caught collective operation timeout", "log.txt", 17,
-            "SeqNum=5120, OpType=ALLREDUCE",
-        ),
-    ]  # fmt: skip
 
 
 def test_a_rank_without_evidence_is_said_to_have_brought_none():
     row = row_of(waited_for([TP], STEPS[:7]), Beside())
     assert waited_headline(row).startswith("rank 5 is waited for: 7 of 8 ranks of 12(mesh_tp)")
     assert waited_lines(row) == ["without a log or dump here: rank 5"]
-    assert waited_quotes(row) == []
 
 
 def test_ranks_that_wait_for_each_other_are_named_with_both_groups():
@@ -90,11 +83,7 @@ def test_an_operation_that_all_entered_and_none_left_accuses_nobody():
     steps = [Step(rank, "tp", "all_reduce", 7, LAUNCHED) for rank in range(2)]
     row = row_of(waited_for([Group("tp", (0, 1))], steps, seen=range(2), complete=True))
     assert waited_headline(row) == "2 of 2 ranks of tp entered all_reduce #7, and none left it"
-    assert row["roots"]["count"] == 0
-
-
-def test_where_nobody_waits_there_is_no_row():
-    assert waited_for_row(waited_for([TP], [])) is None
+    assert row.roots.count == 0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.verdict.short_evidence import MOST_BYTES
 from unhang.jobs.commands.watch_outputs import add_outputs, outputs_of
-from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.watch.detector import Tick
 
 NAMED = {("gpu03", 1, "loading")}

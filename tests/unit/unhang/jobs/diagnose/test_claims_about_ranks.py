@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.core.verdict.waited_rows import waited_headline, waited_lines
+from unhang.core.verdict.waited_rows import waited_headline, waited_in, waited_lines
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.diagnosing import diagnose, read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
@@ -33,9 +33,9 @@ STATE = (
 WRAPPERS = ("", "2026-11-21T03:{minute:02}:01.510Z stderr ", "2026-11-21 05:{minute:02}:01,510 ")
 
 
-def ranks(row):
-    """{"count": 3, "ranks": "0-1,5"} -> {0, 1, 5}"""
-    parts = [part.partition("-") for part in row["ranks"].split(",") if part]
+def ranks(folded):
+    """0-1,5 -> {0, 1, 5}"""
+    parts = [part.partition("-") for part in folded.split(",") if part]
     return {rank for first, _, last in parts for rank in range(int(first), int(last or first) + 1)}
 
 
@@ -47,15 +47,15 @@ def false_claims(answer, calls):
         (rank, seq, op)
         for wait in waits
         for rank, seq, op, group in calls
-        if rank in ranks(wait["behind"])
+        if rank in ranks(wait["behind"]["ranks"])
         and (seq, op, group or wait["group"]) == (wait["seq"], wait["operation"], wait["group"])
     ]
 
 
 def test_batch_without_a_measured_run_time_was_called_by_each_rank_that_reports_it():
     answer = diagnose([str(FOLDER / "coalesced.log")])
-    row = answer["waited_for"]
-    assert row["roots"]["count"] == 0 and false_claims(answer, _calls("coalesced.log")) == []
+    row = waited_in(answer["waited_for"])
+    assert row.roots.count == 0 and false_claims(answer, _calls("coalesced.log")) == []
     assert waited_headline(row) == (
         "ranks of the job call different things at #812: ranks 5-7 ALLREDUCE 4718592; ranks 0-4"
         " COALESCED"
@@ -93,9 +93,9 @@ def test_what_follows_an_exception_of_all_ranks_is_not_the_first(tmp_path):
 
 def test_times_of_a_collector_and_of_the_program_make_nobody_late():
     answer = diagnose([str(FOLDER / "clocks.log")])
-    row = answer["waited_for"]
-    assert row["roots"]["count"] == 0 and false_claims(answer, _calls("clocks.log")) == []
-    assert ranks(row["waits"][0]["waiting"]) == {0, 1, 2, 3}
+    row = waited_in(answer["waited_for"])
+    assert row.roots.count == 0 and false_claims(answer, _calls("clocks.log")) == []
+    assert ranks(row.waits[0].waiting.ranks) == {0, 1, 2, 3}
     assert not any("never called" in line for line in waited_lines(row))
 
 
@@ -105,10 +105,10 @@ def test_rank_that_came_after_the_others_gave_up_is_waited_for_and_not_called_ab
             for rank in (0, 1, 3)]  # fmt: skip
     rows.append(CAUGHT.format(rank=2, time="03:24:40.1", seq=5, op="ALLREDUCE", ran=600006))
     log.write_text("\n".join(rows) + "\n")
-    row = diagnose([str(log)])["waited_for"]
-    assert (row["roots"]["ranks"], row["waits"][0]["reported"]["ranks"]) == ("2", "2")
+    row = waited_in(diagnose([str(log)])["waited_for"])
+    assert (row.roots.ranks, row.waits[0].reported.ranks) == ("2", "2")
     assert waited_lines(row)[0] == "a line of rank 2 names it too, late or in another group"
-    assert row["waits"][0]["behind"]["count"] == 0
+    assert row.waits[0].behind.count == 0
 
 
 @pytest.mark.parametrize(

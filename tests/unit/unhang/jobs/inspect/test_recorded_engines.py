@@ -11,7 +11,7 @@ from inspected import inspection_of
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.jobs.activities import activity_of
+from unhang.core.verdict.activities import activity_of
 
 ENGINES = Path(__file__).parents[4] / "fixtures" / "inspect" / "engines"
 IN_A_LOCK = "it sleeps in stand_in_a_lock (stuck_worker.py:7)"

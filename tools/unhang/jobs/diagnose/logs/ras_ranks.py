@@ -7,8 +7,8 @@ from bisect import bisect
 from collections.abc import Mapping
 from itertools import pairwise
 
-from unhang.core.verdict.communicators import Key
 from unhang.jobs.diagnose.logs.group_numbers import stride_of
+from unhang.jobs.ras_counts import Key
 
 
 def ranks_by_neighbours(

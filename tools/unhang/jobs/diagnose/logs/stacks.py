@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from unhang.jobs.activities import user_frames
+from unhang.core.verdict.by_stacks import MAIN, Frame, Stack
 from unhang.jobs.diagnose.logs.reading import Block
 
-MAIN, OTHER = "MainThread", "another thread"
+OTHER = "another thread"
 MOST_STACKS, MOST_FRAMES, MOST_RANKS = 8192, 200, 4096
 LONGEST_LINE = 4200
 LINES_TO_A_STACK = 4  # without a frame, from a heading on
@@ -47,59 +47,6 @@ _NO_RANK = re.compile(
 _OF_COMMAND = re.compile(r"\bRANK=(\d{1,6})\b|--(?:local[-_])?rank[= ](\d{1,6})\b")
 _DIGITS = re.compile(r"\d+")
 _PART = re.compile(r"(\d{1,5})(?: to |-)(\d{1,5})|(\d{1,5})")
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A call. said: FUNCTION (PATH:LINE), with the dump's path; text: the same, with a path that
-    begins with / though the tool shortened it. shown: the log's line, with the number `line`."""
-
-    said: str
-    text: str
-    line: int
-    shown: str
-
-
-@dataclass(frozen=True)
-class Stack:
-    """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them;
-    ~3 of a launcher's label 3 until the file is read.
-    command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
-    saw it hold the interpreter's lock. of_file: the name of the file alone tells the rank.
-    before: the job's own calls in the look before."""
-
-    rank: int | None
-    pid: int | None
-    thread: str
-    frames: tuple[Frame, ...]
-    file: str
-    command: str = ""
-    idle: bool = False
-    gil: bool = False
-    of_file: bool = False
-    before: tuple[str, ...] | None = None
-
-    @property
-    def calls(self) -> list[str]:
-        """The frames as text."""
-        return [frame.text for frame in self.frames]
-
-    @property
-    def own_calls(self) -> tuple[str, ...]:
-        """The job's own among them."""
-        return tuple(user_frames(self.calls))
-
-    @property
-    def moved(self) -> bool:
-        """Whether they are others than in the look before."""
-        return self.before not in (None, self.own_calls)
-
-    @property
-    def name(self) -> str:
-        """rank 3, or process 88311, or the file."""
-        if self.rank is not None:
-            return f"rank {self.rank}"
-        return self.file if self.pid is None else f"process {self.pid}"
 
 
 @dataclass

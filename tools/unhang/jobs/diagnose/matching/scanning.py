@@ -14,13 +14,14 @@ from pathlib import PurePath
 
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
+from unhang.core.verdict.by_stacks import Stack
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
 from unhang.jobs.diagnose.logs.last_words import LAST_LINES as OF_END
 from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
-from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
+from unhang.jobs.diagnose.logs.stacks import Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.running_text import has_lines_of_a_machine, is_in_a_sentence

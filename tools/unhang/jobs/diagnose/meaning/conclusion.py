@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import listed
-from unhang.core.verdict.waited_rows import waited_headline, waited_lines
+from unhang.core.verdict.by_stacks import LOCK, MAIN, WORK, standings
+from unhang.core.verdict.waited_rows import waited_words
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.reading import Input
-from unhang.jobs.diagnose.logs.stacks import MAIN
 from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, rank_of
 from unhang.jobs.diagnose.meaning.rules.failures import (
     OUTPUT,
@@ -48,7 +48,6 @@ from unhang.jobs.diagnose.rank_names import (
     named_ranks,
 )
 from unhang.jobs.diagnose.ras_standing import kind_and_words, named_roots
-from unhang.jobs.diagnose.standing import LOCK, WORK, standings
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also
 # when its workers are gone.
@@ -431,8 +430,7 @@ def _collective(facts: Facts) -> Conclusion:
 
 def _groups_wait(facts: Facts) -> Conclusion:
     """Several groups wait, and all for the same few ranks."""
-    row = facts.waited_row() or {}
-    why = "; ".join([waited_headline(row), *waited_lines(row)])
+    why = waited_words(facts.waited_row())
     ask = ASK_ONE_RANK.format(named_ranks(facts.answer.roots))
     return Conclusion("no_end", why, first=(ask,))
 

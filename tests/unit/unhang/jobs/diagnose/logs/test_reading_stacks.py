@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from unhang.core.verdict.by_stacks import MAIN
 from unhang.jobs.diagnose.logs.reading import Input, read_blocks
-from unhang.jobs.diagnose.logs.stacks import MAIN, MOST_FRAMES, Stacks, by_thread
+from unhang.jobs.diagnose.logs.stacks import MOST_FRAMES, Stacks, by_thread
 
 FRAMES = "    wait (threading.py:359)\n    fetch (corpus/read.py:12)\n    <module> (train.py:9)\n"
 CALLS = [

@@ -6,11 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from unhang.core.verdict.by_stacks import MAIN, standings
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.logs.stacks import MAIN
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import STRONG, SUPPORTING, Evidence, weighed
-from unhang.jobs.diagnose.standing import standings
 
 NO_ANSWER = (
     "nccl-connect-timed-out",

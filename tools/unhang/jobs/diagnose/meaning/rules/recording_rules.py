@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from unhang.core.catalogue.own_tables import table
-from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
+from unhang.core.verdict.waited_rows import waited_for_row, waited_words
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.meaning.evidence import (
@@ -58,8 +58,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
 def _recorders_await(answer: WaitedFor, joined: WaitedFor) -> Iterator[Evidence]:
     """The ranks that others wait for, as certain as all evidence together. What they do meanwhile
     is in no dump."""
-    row = waited_for_row(answer) or {}
-    why = f"flight recorder: {'; '.join([waited_headline(row), *waited_lines(row)])}"
+    why = f"flight recorder: {waited_words(waited_for_row(answer))}"
     lags = set(answer.roots) <= {rank for wait in answer.waits for rank in wait.queued}
     name = "recorders-lag" if lags else "recorders-behind"
     weights = {"slow_rank_or_io": _BY_CERTAINTY[joined.certainty]}

@@ -4,24 +4,20 @@ another collective. Which call is a wait for others says the catalogue's table j
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from unhang.core.text import listed
-from unhang.core.verdict.odd_one_out import AT_LEAST
-from unhang.jobs.activities import BACKWARD, CODE, COLLECTIVE, SERVING, activities
-from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.logs.last_words import RankLine
-from unhang.jobs.diagnose.logs.stacks import MAIN, Frame, Stack
-from unhang.jobs.diagnose.matching.scanning import rank_of
-from unhang.jobs.diagnose.meaning.evidence import HINTING, STRONG, SUPPORTING, Evidence
-from unhang.jobs.diagnose.rank_names import named_ranks
-from unhang.jobs.diagnose.standing import (
+from unhang.core.verdict.activities import BACKWARD, CODE, COLLECTIVE, SERVING, activities
+from unhang.core.verdict.by_stacks import (
     ELSEWHERE,
     LOCK,
+    MAIN,
     MAY_WAIT_FOR_GPU,
     PAIRS,
     WAITS_FOR_OTHERS,
+    Frame,
+    Stack,
     Standing,
     in_one_line,
     kind_of,
@@ -29,6 +25,12 @@ from unhang.jobs.diagnose.standing import (
     who_is_elsewhere,
     who_left_the_others,
 )
+from unhang.core.verdict.odd_one_out import AT_LEAST
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.logs.last_words import RankLine
+from unhang.jobs.diagnose.matching.scanning import rank_of
+from unhang.jobs.diagnose.meaning.evidence import HINTING, STRONG, SUPPORTING, Evidence
+from unhang.jobs.diagnose.rank_names import named_ranks
 
 POSSIBLE = SUPPORTING + 1
 AT_WORK = "rank-at-work"
@@ -208,12 +210,12 @@ def _is_apart(one: Standing) -> bool:
 def _cause(one: Standing) -> str:
     """The table's cause of an activity; a lock is one of a build only where the stack shows it, and
     a rank in code that the table does not know is busy there."""
-    row: Mapping[str, Any] = activities().get(one.activity.name, {})
+    row = activities().get(one.activity.name)
     is_other_lock = one.activity.name == LOCK and not any(map(_BUILD.search, one.stack.calls))
     if one.activity.name == COLLECTIVE:  # the others are past it, or have not come to it
         return "rank_desync_app"
     is_unknown = is_other_lock or one.activity.name == CODE
-    return "slow_rank_or_io" if is_unknown else row.get("cause") or "slow_rank_or_io"
+    return (not is_unknown and row and row.cause) or "slow_rank_or_io"
 
 
 def _where(stack: Stack, left: Frame) -> str:

@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from unhang.core.verdict.activities import COLLECTIVE, STARTING, Activity
+from unhang.core.verdict.ends import NEXT
+from unhang.core.verdict.job import HUNG, UNKNOWN, Job, RankLook, Verdict
 from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.stands import stand_of
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.activities import COLLECTIVE, STARTING, Activity
-from unhang.jobs.inspect.agreement import gpus_move
-from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Verdict
-from unhang.jobs.inspect.rank_looks import RankLook
-from unhang.jobs.inspect.stands import stand_of
 
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list",
                   "recv_object_list"}  # fmt: skip
@@ -24,7 +22,7 @@ KERNEL = "a kernel of one rank that never ends"
 PATH = "what lies between them does not carry it"
 
 
-def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
+def all_in(job: Job, waiting: Sequence[RankLook]) -> Verdict:
     """The verdict on a job of which all ranks wait."""
     doing = [look.doing for look in waiting if look.doing]
     functions = {one.function for one in doing}
@@ -41,7 +39,7 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
     is_told = bool(few) and not (functions <= POINT_TO_POINT or "synchronize" in functions)
     if in_one:
         is_told &= is_clear and all(one.name == COLLECTIVE and one.awaits_ranks for one in doing)
-    if is_told and is_quiet(job, waiting) and not gpus_move(job):
+    if is_told and is_quiet(job, waiting) and not job.gpus_move:
         named = [  # one that calls the same from a line of its own may mean it
             replace(one, cause="rank_desync_app", blind=in_one)
             for one in (stand_of(look.rank, look, job.standing)
@@ -63,14 +61,14 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
             [],
             f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; {others}",
         )
-    if gpus_move(job) is None:
+    if job.gpus_move is None:
         return Verdict(
             UNKNOWN,
             [],
             f"{everybody}, and others have memory on their GPUs: `nvidia-smi pmon -c 5` shows whose"
             " processes compute",
         )
-    if not is_quiet(job, waiting) or gpus_move(job):
+    if not is_quiet(job, waiting) or job.gpus_move:
         return Verdict(
             UNKNOWN,
             [],
@@ -100,7 +98,7 @@ def _by_place(places: Iterable[str], waiting: Sequence[RankLook]) -> str:
     return "; ".join([*shown, *(["other places"] if len(found) > 4 else [])])
 
 
-def _what_it_may_be(job: JobLook, doing: Sequence[Activity], are_apart: bool) -> list[str]:
+def _what_it_may_be(job: Job, doing: Sequence[Activity], are_apart: bool) -> list[str]:
     """What holds all ranks in one wait: the path between them alone only where the operation in
     which they wait is seen and pairs nobody. are_apart: they came to it by different lines."""
     ways = []
@@ -114,7 +112,7 @@ def _what_it_may_be(job: JobLook, doing: Sequence[Activity], are_apart: bool) ->
     return [*dict.fromkeys(ways), PATH]
 
 
-def _next(job: JobLook, ways: Sequence[str]) -> str:
+def _next(job: Job, ways: Sequence[str]) -> str:
     hosts = {look.host for look in job.looks}
     if ways == [PATH] and len(hosts) > 1:
         return NEXT["path"]
@@ -135,15 +133,15 @@ def _parting(waiting: Sequence[RankLook]) -> Sequence[str]:
     return next((places for places in steps if len(set(places)) > 1), functions)
 
 
-def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
+def is_quiet(job: Job, waiting: Sequence[RankLook]) -> bool:
     """Whether those who wait did so without a break: asleep all the time, or before a GPU that
     moves no memory. Who meets the others dials again and again, and goes nowhere."""
     meet = all(look.activity == STARTING for look in waiting)
-    on_gpus = any(node.has_gpus for node in job.nodes) and gpus_move(job) is False
+    on_gpus = any(node.has_gpus for node in job.nodes) and job.gpus_move is False
     return meet or on_gpus or any(look.waited for look in waiting)
 
 
-def everybody_is(job: JobLook) -> str:
+def everybody_is(job: Job) -> str:
     """all 4 ranks are."""
     return some_are(len(job.looks), len(job.looks))
 

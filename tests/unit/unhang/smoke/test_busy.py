@@ -8,12 +8,12 @@ from foreign_schemas import junit_faults
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.core.verdict.busy import busy_reason
-from unhang.core.verdict.smoke_result import document_of, smoke_result
-from unhang.core.verdict.streams import Stream
+from unhang.core.smoke_result import document_of, smoke_result
+from unhang.smoke.busy import busy_reason
 from unhang.smoke.commands.smoke_output import exit_code
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge
+from unhang.smoke.streams import Stream
 
 BUSY = {"cpus": 2, "over_s": 10.7, "runnable": 21.9, "waited": 1.0, "stolen": 0.01}
 IDLE = {"cpus": 2, "over_s": 10.7, "runnable": 0.4, "waited": 0.02, "stolen": 0.0}

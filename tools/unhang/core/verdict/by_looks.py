@@ -1,5 +1,4 @@
-"""Evidence of a job's nodes -> `unhang/inspection/1`: whether it hangs, who is waited for, where
-that rank stands, and what to do. Values in, values out.
+"""Who is waited for, by looks at a running job's ranks. Values in, values out.
 
 Certain evidence comes first, as in the smoke test and by its code: a process that is gone, stopped,
 or hangs in the kernel; then the rank that never entered the operation in which others wait; then
@@ -9,22 +8,14 @@ saving) is no hang.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
-from unhang.core.secrets_in_text import masked_document
 from unhang.core.text import counted
-from unhang.core.verdict.communicators import Standing
-from unhang.core.verdict.joined import Seen, one_answer
-from unhang.core.verdict.likely_causes import with_likely
-from unhang.core.verdict.rendering import fold_ranks, ranks_wait
-from unhang.core.verdict.suspect import Suspect
-from unhang.core.verdict.waiting import WaitedFor
-from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
-from unhang.jobs.inspect.agreement import sources_of
-from unhang.jobs.inspect.all_wait import all_in, everybody_is, is_quiet, some_are
-from unhang.jobs.inspect.ends import (
+from unhang.core.verdict.activities import BACKWARD, STARTING, WAITS
+from unhang.core.verdict.all_wait import all_in, everybody_is, is_quiet, some_are
+from unhang.core.verdict.awaits import wait_words
+from unhang.core.verdict.ends import (
     NEXT,
     ended_ranks,
     never_came,
@@ -32,30 +23,32 @@ from unhang.jobs.inspect.ends import (
     silent_ranks,
     stopped_or_stuck,
 )
-from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.inspection import Inspection, Lag, Ras, inspection_in
-from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Verdict
-from unhang.jobs.inspect.moves import BYTES
-from unhang.jobs.inspect.rank_looks import (
+from unhang.core.verdict.job import (
     ASKS,
+    BYTES,
+    HUNG,
     IDLE,
     MOVES,
+    RUNNING,
+    UNKNOWN,
+    Job,
     RankLook,
+    Verdict,
+    ranks_of,
     waiting_ranks,
 )
-from unhang.jobs.inspect.read_job import read_job
-from unhang.jobs.inspect.slow import pace_row, with_pace
-from unhang.jobs.inspect.stands import (
+from unhang.core.verdict.joined import Seen, one_answer
+from unhang.core.verdict.rendering import fold_ranks, ranks_wait
+from unhang.core.verdict.stands import (
     COMPILING,
     RUNNING_CORES,
     busy_word,
     is_at_rest,
     may_work,
     stand_of,
-    standing_row,
 )
-from unhang.jobs.inspect.tracebacks import with_raised
-from unhang.jobs.inspect.waits import wait_words
+from unhang.core.verdict.suspect import Suspect
+from unhang.core.verdict.waiting import WaitedFor
 
 LONG_OR_ENDLESS = (
     "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
@@ -66,45 +59,8 @@ KERNEL = (
 )
 
 
-def inspection_of(documents: Sequence[Mapping[str, Any]]) -> Inspection:
-    """documents: evidence of the nodes of one job."""
-    job = read_job(documents)
-    verdict, flights = _judge(job), None
-    if verdict.state in (HUNG, UNKNOWN) and job.looks:
-        verdict, flights = with_recorded(verdict, job)
-    verdict = with_raised(verdict, job)
-    by_looks, verdict = verdict, with_pace(verdict, job)
-    found = Inspection(
-        state=verdict.state,
-        headline="; ".join([verdict.headline, *job.crowded]),
-        world_size=_world_size(job),
-        hosts=job.hosts,
-        gpus=job.gpus,
-        suspects=with_likely(verdict.named, job.clues, {}),
-        recorded=flights if verdict is by_looks else None,
-        pace=pace_row(job),
-        ranks=[standing_row(look, job.standing) for look in job.looks],
-        ras=_ras_row(job.standing),
-        sources=sources_of(job),
-        unread=job.unread,
-    )
-    return inspection_in(masked_document(found.as_document()))
-
-
-def _world_size(job: JobLook) -> int | None:
-    named = max((look.world_size for look in job.looks if look.world_size), default=None)
-    return named or job.standing.world_size or len(job.looks) or None
-
-
-def _ras_row(standing: Standing) -> Ras | None:
-    if not standing.version:
-        return None
-    lags = [Lag(lag.op, lag.highest, sorted(lag.behind())) for lag in standing.lags[:64]]
-    missing = sorted(standing.missing)
-    return Ras(standing.version, standing.moved, len(standing.ranks), missing, lags)
-
-
-def _judge(job: JobLook) -> Verdict:
+def judge_looks(job: Job) -> Verdict:
+    """Who is waited for, and whether the job hangs."""
     standing = job.standing
     if not job.looks:
         return Verdict(UNKNOWN, [], "no rank was found")
@@ -175,7 +131,7 @@ def _judge(job: JobLook) -> Verdict:
     return _by_stacks(job, waiting, others)
 
 
-def _sides(job: JobLook) -> tuple[list[RankLook], list[RankLook]]:
+def _sides(job: Job) -> tuple[list[RankLook], list[RankLook]]:
     """(those who wait for others, those who do not), by their stacks."""
     free = [look for look in job.looks if look.awaits_engine]
     waiting = [look for look in job.looks if look in free or _waits(look)]
@@ -189,25 +145,21 @@ def _sides(job: JobLook) -> tuple[list[RankLook], list[RankLook]]:
     return waiting, others
 
 
-def _seen(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Seen:
+def _seen(job: Job, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Seen:
     """What the looks show, for one_answer()."""
     works = [look for look in others if busy_word(look)]
     return Seen(
-        frozenset(waiting_ranks(job.looks)), _numbers(others), _numbers(works),
-        _numbers(look for look in works if busy_word(look) == IDLE),
+        waiting_ranks(job.looks), ranks_of(others), ranks_of(works),
+        ranks_of(look for look in works if busy_word(look) == IDLE),
         any(look.moved for look in waiting),
     )  # fmt: skip
 
 
-def _recorded(job: JobLook) -> WaitedFor:
+def _recorded(job: Job) -> WaitedFor:
     """Whom dumps name. They are of an earlier moment: they decide among those whom others name, and
     whoever waited in a ring then may not now."""
     found = job.recording.answer if job.recording else WaitedFor()
     return WaitedFor() if found.left_the_order else WaitedFor(found.roots, found.waits)
-
-
-def _numbers(looks: Iterable[RankLook]) -> frozenset[int]:
-    return frozenset(look.rank for look in looks if look.rank is not None)
 
 
 def _who(named: Sequence[Suspect]) -> str:
@@ -218,7 +170,7 @@ def _who(named: Sequence[Suspect]) -> str:
 
 
 def _waited_for(
-    job: JobLook,
+    job: Job,
     stand: Sequence[tuple[int | None, RankLook | None]],
     waiting: Sequence[RankLook],
     counted: Collection[int] = (),
@@ -266,7 +218,7 @@ def _long_or_endless(looks: Sequence[RankLook], stand: Sequence[RankLook]) -> st
     return KERNEL if waits else LONG_OR_ENDLESS
 
 
-def _by_stacks(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Verdict:
+def _by_stacks(job: Job, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Verdict:
     """RAS does not tell them apart, or did not answer."""
     came = never_meet(job) or never_came(job)
     if came:
@@ -341,10 +293,10 @@ def _and_waits(look: RankLook) -> str:
 def _waits(look: RankLook) -> bool:
     """Whether a rank waits for others: in a collective, or asleep in the backward pass, which
     awaits the gradients of all."""
-    return look.activity in (COLLECTIVE, STARTING) or (look.activity == BACKWARD and look.waited)
+    return look.activity in WAITS and (look.waited or look.activity != BACKWARD)
 
 
-def _by_proc(job: JobLook) -> Verdict:
+def _by_proc(job: Job) -> Verdict:
     """Neither RAS nor stacks: a rank that alone sleeps while the others spin, as ranks do that wait
     for a GPU. A hint, no more."""
     asleep = [look for look in job.looks if is_at_rest(look)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.core.catalogue.own_tables import table
-from unhang.core.verdict.gpu_verbs import AGAIN_S, TABLES, VERBS, gpu_verbs, verb_of_xid
+from unhang.core.gpu_verbs import AGAIN_S, TABLES, VERBS, gpu_verbs, verb_of_xid
 from unhang_node.base.nvml.gpu_fields import RECOVERY_ACTIONS
 
 T = {name: table(name) for name in TABLES}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unhang.jobs.activities import BACKWARD, COLLECTIVE, LOCK, SERVING, STARTING
-from unhang.jobs.inspect.rank_looks import IDLE, Process, RankLook, Wait
+from unhang.core.verdict.activities import LOCK, SERVING, WAITS
+from unhang.core.verdict.job import IDLE, Process, RankLook, Wait
 
 BUSY_SERVER_CORES = 0.5
 LISTENS = "LISTEN"
@@ -21,7 +21,7 @@ _POLLS = ("epoll", "poll", "select")
 def wait_words(look: RankLook) -> str:
     """flock on /data/x.lock, which process 12 (python3, state S) holds; "" where nothing is known,
     and for a rank that waits for the others."""
-    if look.activity in (COLLECTIVE, STARTING, BACKWARD):
+    if look.activity in WAITS:
         return ""
     wait, call = look.wait, look.wait.call
     if call == "wait" or (not call and look.innermost.endswith("(subprocess.py)")):

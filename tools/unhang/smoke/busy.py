@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from unhang.core.verdict.smoke_result import SmokeResult
+from unhang.core.smoke_result import SmokeResult
 from unhang.core.verdict.suspect import Suspect
 from unhang_node.base.parse.values import as_map, number_of
 

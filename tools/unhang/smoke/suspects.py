@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.streams import Story, Stream
 from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
+from unhang.smoke.streams import Story, Stream
 from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
 NEXT_LOOK_AT_NODE = (

@@ -13,6 +13,8 @@ from unhang.core.verdict.suspect import Suspect
 
 Reported = dict[str, Any]
 SCHEMA: Literal["unhang/smoke/1"] = "unhang/smoke/1"
+# expectations hold from a quarter of the table's size on; small messages are latency
+LARGE_BYTES = 256 << 20
 
 
 class Group(Struct, frozen=True):

@@ -5,26 +5,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
-from unhang.core.verdict.joined import Seen
-from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
-from unhang.jobs.activities import (
+from unhang.core.verdict.activities import (
     BACKWARD,
     CODE,
     COLLECTIVE,
     EVALUATING,
     IMPORTING,
+    LOCK,
     SERVING,
     STARTING,
     Activity,
     activity_of,
     user_frames,
 )
-from unhang.jobs.diagnose.logs.stacks import MAIN, Stack
+from unhang.core.verdict.joined import Seen
+from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 
-LOCK, ELSEWHERE, ONE_LINE = "waiting for a lock", "elsewhere", "in one line"
+MAIN, STANDS = "MainThread", "stands"
+ELSEWHERE, ONE_LINE = "elsewhere", "in one line"
 WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
 # Calls below which a host waits for its GPU without a frame of a library.
 MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
@@ -32,6 +34,59 @@ _FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$
 # Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
 PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
 WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING, SERVING)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A call. said: FUNCTION (PATH:LINE), with the dump's path; text: the same, with a path that
+    begins with / though the tool shortened it. shown: the log's line, with the number `line`."""
+
+    said: str
+    text: str
+    line: int
+    shown: str
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them;
+    ~3 of a launcher's label 3 until the file is read.
+    command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
+    saw it hold the interpreter's lock. of_file: the name of the file alone tells the rank.
+    before: the job's own calls in the look before."""
+
+    rank: int | None
+    pid: int | None
+    thread: str
+    frames: tuple[Frame, ...]
+    file: str
+    command: str = ""
+    idle: bool = False
+    gil: bool = False
+    of_file: bool = False
+    before: tuple[str, ...] | None = None
+
+    @property
+    def calls(self) -> list[str]:
+        """The frames as text."""
+        return [frame.text for frame in self.frames]
+
+    @property
+    def own_calls(self) -> tuple[str, ...]:
+        """The job's own among them."""
+        return tuple(user_frames(self.calls))
+
+    @property
+    def moved(self) -> bool:
+        """Whether they are others than in the look before."""
+        return self.before not in (None, self.own_calls)
+
+    @property
+    def name(self) -> str:
+        """rank 3, or process 88311, or the file."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return self.file if self.pid is None else f"process {self.pid}"
 
 
 class Standing(NamedTuple):
@@ -64,11 +119,11 @@ class Standing(NamedTuple):
 def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
     """Where the ranks stand. Processes of another command than most are none: a launcher, a server
     in front of its workers, another job."""
-    found = {}
-    for name, stack in stacks.items():
-        activity = activity_of(stack.calls)
-        if activity is not None:
-            found[name] = Standing(stack, activity)
+    found = {
+        name: Standing(stack, activity)
+        for name, stack in stacks.items()
+        if (activity := activity_of(stack.calls))
+    }
     rows = {name: {"command": one.stack.command or None} for name, one in found.items()}
     others = {one.row for one in odd_ones_out(rows)}
     rests = any(one.stack.idle for one in found.values() if one.activity.awaits_ranks)
@@ -86,10 +141,9 @@ def who_is_elsewhere(ranks: Mapping[str, Standing]) -> tuple[list[str], bool]:
     line = in_one_line(ranks)
     for line_counts_as in (COLLECTIVE, ONE_LINE):
         rows = {
-            name: {"stands": line_counts_as if name in line else kind}
-            for name, kind in kinds.items()
+            name: {STANDS: line_counts_as if name in line else kind} for name, kind in kinds.items()
         }
-        odd = [one.row for one in odd_ones_out(rows) if one.differs["stands"][1] != ELSEWHERE]
+        odd = [one.row for one in odd_ones_out(rows) if one.differs[STANDS][1] != ELSEWHERE]
         if odd:
             waits = {kinds[name] for name in ranks if name not in odd}
             return odd, len(waits) == 1

@@ -6,12 +6,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from unhang.core.verdict.activities import LOADING, STARTING
 from unhang.core.verdict.communicators import Standing
+from unhang.core.verdict.job import Job, Process, RankLook
 from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.activities import LOADING, STARTING
-from unhang.jobs.inspect.job_look import JobLook
-from unhang.jobs.inspect.rank_looks import Process, RankLook
 
 # phases of suspects: what somebody did to them, and lets go on
 FROZEN, STOPPED = "frozen", "stopped"
@@ -74,7 +73,7 @@ NEXT = {
 UNMET = "if they still do in a minute, at two addresses or ports, or for one that answers nobody"
 
 
-def ended_ranks(job: JobLook) -> list[Suspect]:
+def ended_ranks(job: Job) -> list[Suspect]:
     """Ranks whose process is gone while others go on: between the looks, or known to RAS alone."""
     looks, standing = job.looks, job.standing
     alive = [look for look in looks if not look.is_ended]
@@ -115,7 +114,7 @@ def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> 
     )
 
 
-def _fewer_than_local(job: JobLook) -> Iterator[Suspect]:
+def _fewer_than_local(job: Job) -> Iterator[Suspect]:
     """A launcher that started so many ranks on this node, of which some are not there. Without a
     launcher nobody saw that they were."""
     if job.standing.moved or never_meet(job):
@@ -145,7 +144,7 @@ def _fewer_than_local(job: JobLook) -> Iterator[Suspect]:
             )
 
 
-def stopped_or_stuck(job: JobLook) -> Iterator[Suspect]:
+def stopped_or_stuck(job: Job) -> Iterator[Suspect]:
     """Stopped by a signal or a debugger, or in the kernel where no signal reaches."""
     for look in job.looks:
         where = f"; it stands in {look.where}" if look.where else ""
@@ -204,7 +203,7 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> Iterator[Susp
         )
 
 
-def never_meet(job: JobLook) -> list[Suspect]:
+def never_meet(job: Job) -> list[Suspect]:
     """Ranks that meet at one address, and those that they wait for at another one: two jobs."""
     is_early = all(look.activity in ("", STARTING) for look in job.looks)
     if not is_early or job.standing.version or not job.looks:
@@ -229,7 +228,7 @@ def _meets(job: str) -> str:
     return " ".join(word for word in job.split() if word.startswith("MASTER_")) or "no address"
 
 
-def never_came(job: JobLook) -> list[Suspect]:
+def never_came(job: Job) -> list[Suspect]:
     """Ranks that still meet, and the peer that they wait for."""
     starting = [
         look

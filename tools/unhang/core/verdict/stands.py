@@ -4,28 +4,22 @@ Values in, values out."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
-import msgspec
-
-from unhang.core.verdict.communicators import Standing
-from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.suspect import Suspect
-from unhang.jobs.activities import (
-    BACKWARD,
+from unhang.core.verdict.activities import (
     CODE,
     COLLECTIVE,
     EVALUATING,
     LOADING,
     LOCK,
-    STARTING,
+    WAITS,
     activities,
 )
-from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.inspection import Rank
-from unhang.jobs.inspect.moves import BYTES, COMPILES
-from unhang.jobs.inspect.rank_looks import IDLE, RankLook, Worker
-from unhang.jobs.inspect.waits import awaits_a_build, is_idle, wait_words
+from unhang.core.verdict.awaits import awaits_a_build, is_idle, wait_words
+from unhang.core.verdict.communicators import Standing
+from unhang.core.verdict.ends import NEXT
+from unhang.core.verdict.job import BYTES, COMPILES, IDLE, RankLook, Worker
+from unhang.core.verdict.rendering import ranks_wait
+from unhang.core.verdict.suspect import Suspect
 
 BUSY_CORES = 0.2
 # Of a process whose main thread sleeps: the threads of torch and NCCL. Chosen, not measured; it
@@ -35,21 +29,6 @@ RUNNING_CORES = 0.5
 # who waits in one of these waits for data, storage, or a child that may work on
 SLOW_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock", "wait")
 COMPILING, WORKING = "compiling", "working"
-WAITS = (COLLECTIVE, STARTING, BACKWARD)  # for other ranks
-
-
-class ActivityRow(msgspec.Struct, frozen=True):
-    """Of the table job_activities."""
-
-    goes_on: Sequence[str]
-    next: str
-    busy: str | None = None
-    cause: str | None = None
-
-
-@cache
-def _rows() -> dict[str, ActivityRow]:
-    return msgspec.convert(activities(), dict[str, ActivityRow])
 
 
 def busy_word(look: RankLook | None) -> str | None:
@@ -72,7 +51,7 @@ def busy_word(look: RankLook | None) -> str | None:
         "workers": any(child.took_s > BUSY_CORES or child.is_new for child in look.children),
         "gpu": look.computes,
     }
-    row = _rows()[look.activity]
+    row = activities()[look.activity]
     if any(signs[name] for name in row.goes_on):
         return row.busy
     # who waits for the others may have workers that still fill their queues
@@ -129,7 +108,7 @@ def stand_of(
             blind=True,
         )
     why = f"it {stands_words(look)}" + (f"; {missed}" if missed else "")
-    cause = _rows()[look.activity].cause if look.doing else None
+    cause = activities()[look.activity].cause if look.doing else None
     if look.activity == LOCK and not awaits_a_build(look):
         cause = None  # another lock than that of an extension's build
     if look.activity == CODE and look.wait.call in SLOW_CALLS:
@@ -181,7 +160,7 @@ def _next(look: RankLook) -> str:
     if worker := worker_of(look):
         is_stuck = any(child.pid == worker.pid and child.state == "D" for child in look.children)
         return NEXT["children" if is_stuck else "worker"].format(pid=worker.pid, host=look.host)
-    words = _rows()[look.activity].next if look.doing else NEXT["spy"]
+    words = activities()[look.activity].next if look.doing else NEXT["spy"]
     return words.format(pid=look.pid, host=look.host)
 
 
@@ -198,13 +177,3 @@ def place_of(look: RankLook) -> str | None:
     """The place in its code and for what it waits there; None where neither is known."""
     known = [look.where, wait_words(look)]
     return "; ".join(filter(None, known)) or None
-
-
-def standing_row(look: RankLook, standing: Standing) -> Rank:
-    """The row of a rank in the document."""
-    cores = None if look.cpu is None else round(look.cpu, 2)
-    launched = standing.total.get(-1 if look.rank is None else look.rank)
-    return Rank(
-        look.rank, look.host, look.gpu, look.pid, look.state, cores, look.activity or None,
-        place_of(look), worker_of(look), launched,
-    )  # fmt: skip

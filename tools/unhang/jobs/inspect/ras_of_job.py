@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.core.verdict.communicators import (
+from unhang.core.verdict.communicators import Standing
+from unhang.core.verdict.job import RankLook, waiting_ranks
+from unhang.jobs.inspect.rank_looks import host_of, section
+from unhang.jobs.ras_counts import (
     Key,
-    Standing,
     communicator_rows,
     places_of,
     ranks_by_largest,
     standing_between,
 )
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section, waiting_ranks
 from unhang_node.base.parse.values import as_maps
 
 

@@ -10,11 +10,11 @@ from foreign_schemas import junit_faults
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.core.verdict.smoke_result import document_of, smoke_result
-from unhang.core.verdict.streams import Stream, parse_events
+from unhang.core.smoke_result import document_of, smoke_result
 from unhang.smoke.experiments import plan_experiments, worth_trying
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge
+from unhang.smoke.streams import Stream, parse_events
 
 PHASES = ("environment", "binding", "rendezvous", "consistency", "init")
 

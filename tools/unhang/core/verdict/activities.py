@@ -10,14 +10,23 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import NamedTuple
+
+from msgspec import Struct, convert
 
 COLLECTIVE, BACKWARD, LOADING, STARTING = "collective", "backward", "loading", "starting"
 EVALUATING, IMPORTING, CODE = "evaluating", "importing", "code"
 SERVING, LOCK = "serving", "waiting for a lock"
-_FRAME = re.compile(r"^(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)$")
+WAITS = (COLLECTIVE, STARTING, BACKWARD)  # for other ranks
+_FRAME = re.compile(r"^(.{1,200}) \((.{1,400}):(\d{1,9})\)$")
 _OF_GPU = re.compile(r"synchronize|wait\w*")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
+
+
+class _Call(NamedTuple):
+    function: str
+    path: str
+    line: str
 
 
 @dataclass(frozen=True)
@@ -56,72 +65,82 @@ class Activity:
         return f"{self.function}, called by {self.user}{by}"
 
 
+class ActivityRow(Struct, frozen=True):
+    """Of the table job_activities."""
+
+    frames: Sequence[str]
+    goes_on: Sequence[str]
+    next: str
+    busy: str | None = None
+    cause: str | None = None
+
+
 @cache
-def activities() -> Mapping[str, Mapping[str, Any]]:
-    """{activity: its row, with the defaults of missing fields}. That the table has no fault, a test
-    shows."""
+def activities() -> Mapping[str, ActivityRow]:
+    """{activity: its row}. That the table has no fault, a test shows."""
     # here, because a watcher that has not looked yet loads no YAML
     from unhang.core.catalogue.own_tables import table
 
-    return table("job_activities")
+    return convert(table("job_activities"), dict[str, ActivityRow])
 
 
 @cache
 def _frames() -> list[tuple[re.Pattern[str], str]]:
-    return [
-        (re.compile(frame), name) for name, row in activities().items() for frame in row["frames"]
-    ]
+    return [(re.compile(frame), name) for name, row in activities().items() for frame in row.frames]
 
 
 def activity_of(frames: Sequence[str]) -> Activity | None:
     """What a thread does whose frames these are, youngest first; None without frames."""
-    parsed = [*filter(None, map(_FRAME.match, frames))]
+    parsed = [*filter(None, map(_call, frames))]
     if not parsed:
         return None
-    own = [found for found in parsed if not _LIBRARY.search(found["path"])]
+    own = [found for found in parsed if not _LIBRARY.search(found.path)]
     user = next(map(_shown, own), "")
-    caller = next((one["function"] for one in own[1:2] if one["function"] != "<module>"), "")
+    caller = next((one.function for one in own[1:2] if one.function != "<module>"), "")
     if user.startswith("<module> (") and any(
-        found["path"].startswith("<frozen importlib") for found in parsed
+        found.path.startswith("<frozen importlib") for found in parsed
     ):
         return Activity(
             IMPORTING,
             "import",
             _file_and_line(
-                next((found for found in parsed if not found["path"].startswith("<")), parsed[0])
+                next((found for found in parsed if not found.path.startswith("<")), parsed[0])
             ),
             user,
         )
     for found in parsed:
         for frame, name in _frames():
-            if frame.match(f"{found['function'].rpartition('.')[2]} ({found['path']}"):
+            if frame.match(f"{found.function.rpartition('.')[2]} ({found.path}"):
                 return Activity(
                     name,
-                    _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"],
+                    _public(parsed, found) if _LIBRARY.search(found.path) else found.function,
                     _file_and_line(found),
                     user,
                     caller,
                     bool(own) and parsed.index(own[0]) < parsed.index(found),
                 )
     first = [*own, *parsed][0]
-    return Activity(CODE, first["function"], _file_and_line(first), user)
+    return Activity(CODE, first.function, _file_and_line(first), user)
+
+
+def _call(frame: str) -> _Call | None:
+    found = _FRAME.match(frame)
+    return _Call(*found.groups()) if found else None
 
 
 def innermost_of(frames: Sequence[str]) -> str:
     """The youngest frame without class, folder and line, `function (file)`; "" without one."""
-    found = next(map(_FRAME.match, frames), None)
+    found = next(map(_call, frames), None)
     if not found:
         return ""
-    return f"{found['function'].rpartition('.')[2]} ({found['path'].rsplit('/', 1)[-1]})"
+    return f"{found.function.rpartition('.')[2]} ({found.path.rsplit('/', 1)[-1]})"
 
 
 def user_frames(frames: Sequence[str]) -> list[str]:
     """The frames that are no library's: loops of a library that wait move without any progress of
     the job."""
     return [
-        frame
-        for frame in frames
-        if (found := _FRAME.match(frame)) and not _LIBRARY.search(found["path"])
+        frame for frame in frames if (found := _call(frame)) and not _LIBRARY.search(found.path)
     ]
 
 
@@ -130,19 +149,19 @@ def function_names(frames: Sequence[str]) -> list[str]:
     return [frame.rpartition(":")[0] for frame in frames]
 
 
-def _public(parsed: Sequence[re.Match[str]], found: re.Match[str]) -> str:
+def _public(parsed: Sequence[_Call], found: _Call) -> str:
     """The function that the user called in the same file: all_reduce rather than a helper of it."""
     same = [
         one
         for one in parsed[parsed.index(found) :]
-        if one["path"] == found["path"] and not one["function"].startswith("<")
+        if one.path == found.path and not one.function.startswith("<")
     ]
-    return (same or [found])[-1]["function"].rpartition(".")[2]
+    return (same or [found])[-1].function.rpartition(".")[2]
 
 
-def _file_and_line(found: re.Match[str]) -> str:
-    return f"{found['path'].rsplit('/', 1)[-1]}:{found['line']}"
+def _file_and_line(found: _Call) -> str:
+    return f"{found.path.rsplit('/', 1)[-1]}:{found.line}"
 
 
-def _shown(found: re.Match[str]) -> str:
-    return f"{found['function']} ({_file_and_line(found)})"
+def _shown(found: _Call) -> str:
+    return f"{found.function} ({_file_and_line(found)})"

@@ -11,15 +11,17 @@ import pytest
 import yaml
 from inspected import inspection_of
 
+from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.reading import collect_tables, read_file
+from unhang.core.verdict import activities as module
+from unhang.core.verdict.activities import activity_of
 from unhang.core.verdict.communicators import Standing
-from unhang.jobs import activities as module
-from unhang.jobs.activities import activities, activity_of
-from unhang.jobs.inspect.rank_looks import Process, Worker, rank_looks
-from unhang.jobs.inspect.stands import busy_word, stand_of, standing_row, stands_words
+from unhang.core.verdict.job import Process, Worker
+from unhang.core.verdict.stands import busy_word, stand_of, stands_words, worker_of
+from unhang.jobs.inspect.rank_looks import rank_looks
 
 LOOKS = Path(__file__).parents[4] / "fixtures/inspect"
-ROWS = activities()
+ROWS = table("job_activities")
 
 
 def document(scene):
@@ -92,8 +94,8 @@ def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(na
 def test_worker_for_which_a_rank_waits_is_named_with_its_pid_and_item(item):
     recorded = last_rank("loader")
     look = replace(recorded, worker=replace(recorded.worker, item=item))
-    named, row = stand_of(1, look, Standing()), standing_row(look, Standing())
-    assert row.worker == Worker(3089, "read_from_dead_server (inspect_job.py:34)", item)
+    named = stand_of(1, look, Standing())
+    assert worker_of(look) == Worker(3089, "read_from_dead_server (inspect_job.py:34)", item)
     assert look.pid != 3089 and "its worker 3089" in named.next
     shown = "pid 3089" + (f", at {item}" if item else "")
     assert f"a worker stands in read_from_dead_server (inspect_job.py:34), {shown}" in (
@@ -110,10 +112,10 @@ def test_child_that_hangs_in_the_kernel_is_the_one_to_look_at():
     stuck = Process(4711, "python3", "D", "nfs_wait")
     look = replace(last_rank("loader"), children=(stuck,))
     assert "/proc/4711/stack" in stand_of(1, look, Standing()).next
-    assert standing_row(look, Standing()).worker.pid == 4711
+    assert worker_of(look).pid == 4711
 
 
-TABLE = Path(module.__file__).parent / "catalogue/tables/job_activities.yml"
+TABLE = Path(module.__file__).parents[2] / "jobs/catalogue/tables/job_activities.yml"
 
 
 def read_by_the_catalogue(path):
@@ -128,9 +130,9 @@ def test_the_table_has_no_fault_and_is_read_as_the_catalogue_reads_it():
 
 @pytest.mark.parametrize("missing", ["shown_by", "near_miss"])
 def test_a_row_that_nothing_proves_is_a_fault(missing, tmp_path):
-    table = yaml.safe_load(TABLE.read_text())
-    del table["tables"]["job_activities"]["rows"][0][missing]
-    (tmp_path / "activities.yml").write_text(yaml.safe_dump(table))
+    rows = yaml.safe_load(TABLE.read_text())
+    del rows["tables"]["job_activities"]["rows"][0][missing]
+    (tmp_path / "activities.yml").write_text(yaml.safe_dump(rows))
     [fault] = read_by_the_catalogue(tmp_path / "activities.yml")[1]
     assert f"waiting for a lock: {missing}: is missing" in fault
 

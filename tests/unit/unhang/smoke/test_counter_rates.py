@@ -11,13 +11,13 @@ import pytest
 import yaml
 from smoke_runs import stalled
 
-from unhang.core.verdict.counter_rates import counter_kind, median_without, outstanding
+from unhang.smoke.counter_rates import counter_kind, median_without, outstanding
 from unhang.smoke.expectations import read_expectations
 
 RATES = read_expectations().counter_rates
 RECORDED = json.loads(
     (
-        Path(__file__).resolve().parents[4] / "fixtures" / "h200x8" / "nvlink-errors-healthy.json"
+        Path(__file__).resolve().parents[3] / "fixtures" / "h200x8" / "nvlink-errors-healthy.json"
     ).read_text()
 )
 HEALTHY = [
@@ -258,7 +258,7 @@ def test_every_row_of_the_table_says_where_its_rate_is_from():
 
 def test_a_row_whose_number_no_source_has_says_that_it_is_our_own():
     file = next(
-        Path(__file__).resolve().parents[5].glob("tools/*/smoke/catalogue/tables/counter_*")
+        Path(__file__).resolve().parents[4].glob("tools/*/smoke/catalogue/tables/counter_*")
     )
     rows = yaml.safe_load(file.read_text())["tables"]["counter_rates"]["rows"]
     inferred = {one["counter"] for one in rows if one.get("confidence") == "inferred"}
