@@ -1,1 +1,1 @@
-"""Suspects of a hang, by the reports of ranks: for smoke tests and for running jobs."""
+"""Who is waited for in a job, by all evidence, and how it is shown; values in, values out."""
