@@ -15,6 +15,7 @@ TABLES = {
     "nccl_issues": "nccl-release",
     "driver_issues": "driver-release",
     "software_issues": "software-release",
+    "kernel_issues": "kernel-release",
 }
 ROWS = [(table, key) for table in TABLES for key in catalogue().tables[table]]
 """Every row of the tables of faults."""
@@ -91,6 +92,14 @@ def shown(row):
         }
     if row.get("gpus_from"):
         change["facts"] = {"gpus.count": row["gpus_from"]} | change.get("facts", {})
+    if row.get("lines"):
+        change["facts"] = {"gpus.model": "NVIDIA GeForce RTX 4090"}
+    if row.get("kernel_from"):
+        change["facts"] = {"kernel.release": f"{row['kernel_from']}.0-1011-gcp"}
+    if row.get("net_plugin"):
+        change["facts"] = {"nccl.net_plugins": [{"name": row["net_plugin"], "path": "/opt/x.so"}]}
+    if row.get("packages"):
+        change["add"] = {"packages.installed": [package(row["packages"][0], "24.10")]}
     if row.get("cpu_vendors"):
         change["facts"] |= {"node.cpu.vendor": row["cpu_vendors"][0]}
     if row.get("driver_from"):
@@ -113,6 +122,8 @@ def with_release(document, table, row, version):
                 ),
             },
         )
+    if table == "kernel_issues":
+        return changed(document, {"facts": {"kernel.release": f"{version}{row['build']}"}})
     part = {
         "torch": "torch.environments[0].torch",
         "aws-ofi-nccl": "network.efa.plugin",
@@ -193,8 +204,12 @@ OTHERS = {
     "processors": ("node.architecture", "x86_64", "aarch64"),
     "flavours": ("driver.loaded.flavour", "open", "proprietary"),
     "cpu_vendors": ("node.cpu.vendor", "GenuineIntel"),
+    "lines": ("gpus.model", "NVIDIA H200"),
+    "kernel_from": ("kernel.release", "6.8.0-85-generic"),
+    "kernel_below": ("kernel.release", "7.1.0-1-generic"),
 }
 """The fact, and values of which one is not the condition of a row."""
+LISTS = {"network": "network.rdma", "packages": "packages.installed"}
 MADE_OF = ("shared_cards", "mixed_links")
 ONLY_WITH = (
     "models",
@@ -205,6 +220,12 @@ ONLY_WITH = (
     "firmware",
     "gpus_from",
     "cpu_vendors",
+    "lines",
+    "net_plugin",
+    "packages",
+    "kernel_from",
+    "kernel_below",
+    "build",
     "driver_from",
     "driver_below",
     "setting",
@@ -234,12 +255,16 @@ def without_condition(node, row, field):
         return changed(
             node, {"driver": "450.80.02" if field == "driver_from" else row["driver_below"]}
         )
+    if field == "build":
+        return changed(node, {"facts": {"kernel.release": f"{row['from']}-of-another"}})
     if field == "gpus_from":
         return changed(node, {"facts": {"gpus.count": row["gpus_from"] - 1}})
     if field == "firmware":
         return changed(node, {"facts": {"driver.gsp_firmware.enabled": False}})
-    if field == "network":
-        return changed(node, {"facts": {"network.rdma": []}})
+    if field == "net_plugin":
+        return changed(node, {"facts": {"nccl.net_plugins[0].name": "ofi"}})
+    if field in LISTS:
+        return changed(node, {"facts": {LISTS[field]: []}})
     place, *values = OTHERS[field]
     return changed(node, {"facts": {place: next(one for one in values if one not in row[field])}})
 
