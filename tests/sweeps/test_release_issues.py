@@ -93,13 +93,7 @@ def shown(row):
     if row.get("gpus_from"):
         change["facts"] = {"gpus.count": row["gpus_from"]} | change.get("facts", {})
     if row.get("lines"):
-        change["facts"] = {"gpus.model": "NVIDIA GeForce RTX 4090"}
-    if row.get("kernel_from"):
-        change["facts"] = {"kernel.release": f"{row['kernel_from']}.0-1011-gcp"}
-    if row.get("net_plugin"):
-        change["facts"] = {"nccl.net_plugins": [{"name": row["net_plugin"], "path": "/opt/x.so"}]}
-    if row.get("packages"):
-        change["add"] = {"packages.installed": [package(row["packages"][0], "24.10")]}
+        change["facts"] = {"gpus.devices[*].model": "NVIDIA GeForce RTX 4090"}
     if row.get("cpu_vendors"):
         change["facts"] |= {"node.cpu.vendor": row["cpu_vendors"][0]}
     if row.get("driver_from"):
@@ -204,12 +198,9 @@ OTHERS = {
     "processors": ("node.architecture", "x86_64", "aarch64"),
     "flavours": ("driver.loaded.flavour", "open", "proprietary"),
     "cpu_vendors": ("node.cpu.vendor", "GenuineIntel"),
-    "lines": ("gpus.model", "NVIDIA H200"),
-    "kernel_from": ("kernel.release", "6.8.0-85-generic"),
-    "kernel_below": ("kernel.release", "7.1.0-1-generic"),
+    "lines": ("gpus.devices[*].model", "NVIDIA H200"),
 }
 """The fact, and values of which one is not the condition of a row."""
-LISTS = {"network": "network.rdma", "packages": "packages.installed"}
 MADE_OF = ("shared_cards", "mixed_links")
 ONLY_WITH = (
     "models",
@@ -221,10 +212,6 @@ ONLY_WITH = (
     "gpus_from",
     "cpu_vendors",
     "lines",
-    "net_plugin",
-    "packages",
-    "kernel_from",
-    "kernel_below",
     "build",
     "driver_from",
     "driver_below",
@@ -261,10 +248,8 @@ def without_condition(node, row, field):
         return changed(node, {"facts": {"gpus.count": row["gpus_from"] - 1}})
     if field == "firmware":
         return changed(node, {"facts": {"driver.gsp_firmware.enabled": False}})
-    if field == "net_plugin":
-        return changed(node, {"facts": {"nccl.net_plugins[0].name": "ofi"}})
-    if field in LISTS:
-        return changed(node, {"facts": {LISTS[field]: []}})
+    if field == "network":
+        return changed(node, {"facts": {"network.rdma": []}})
     place, *values = OTHERS[field]
     return changed(node, {"facts": {place: next(one for one in values if one not in row[field])}})
 
