@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import resource
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from measured_child import measured
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "support")]
@@ -142,11 +142,18 @@ def documents(count: int, all_differ: bool = False) -> Iterator[tuple[str, dict[
         }  # fmt: skip
 
 
-def write_run(folder: Path, count: int, all_differ: bool = False) -> int:
-    """A run folder; gives the mean size of a node document in bytes."""
+def write_run(
+    folder: Path,
+    count: int,
+    all_differ: bool = False,
+    change: Callable[[dict[str, Any]], None] = lambda document: None,
+) -> int:
+    """A run folder; gives the mean size of a node document in bytes. change: what is done to each
+    document before."""
     (folder / "nodes").mkdir()
     hosts, size = [], 0
     for host, document in documents(count, all_differ):
+        change(document)
         hosts.append(host)
         size += (folder / "nodes" / f"{host}.json").write_text(
             json.dumps(document, separators=(",", ":"))
@@ -238,32 +245,16 @@ def print_in_turn(folder: Path, catalogues: list[Catalogue]) -> None:
         sys.stdout.flush()
 
 
-def measured(folder: Path, count: int) -> dict[str, float]:
-    """Judges the run in a child: seconds of CPU, peak memory in MB, evaluations, findings."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        started = time.monotonic()
-        own = load_catalogue()
-        rules = multiplied(own, count) if count else own
-        head = judge_run(
-            read_run_input(folder), rules, "2026-11-20", conclude=conclusion(rules.rules)
-        )
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        answer = {
-            "cpu_s": used.ru_utime + used.ru_stime, "wall_s": time.monotonic() - started,
-            "peak_mb": used.ru_maxrss / 1000,
-            "evaluations": head["catalogue"]["evaluations"], "rules": head["catalogue"]["rules"],
-            "findings": head["totals"]["fail"],
-            "unknown": head["totals"]["unknown"], "invalid": head["nodes"].get("invalid", 0),
-        }  # fmt: skip
-        os.write(writer, json.dumps(answer).encode())
-        os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as source:
-        answer = json.loads(source.read())
-    os.waitpid(child, 0)
-    return answer
+def judged(folder: Path, count: int) -> dict[str, float]:
+    """Judges the run: evaluations, findings."""
+    own = load_catalogue()
+    rules = multiplied(own, count) if count else own
+    head = judge_run(read_run_input(folder), rules, "2026-11-20", conclude=conclusion(rules.rules))
+    return {
+        "evaluations": head["catalogue"]["evaluations"], "rules": head["catalogue"]["rules"],
+        "findings": head["totals"]["fail"],
+        "unknown": head["totals"]["unknown"], "invalid": head["nodes"].get("invalid", 0),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -315,7 +306,7 @@ def main() -> None:
         )
         sys.stdout.write(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}\n")
         for count in (0, options.rules or 2 * len(load_catalogue().rules)):
-            row = measured(Path(name), count)
+            row = measured(lambda count=count: judged(Path(name), count))
             assert not row["invalid"], "the bench writes documents that the judge refuses"
             times = (
                 f"{row['cpu_s']:.2f} | {row['cpu_s'] / parsing:.1f} | {row['wall_s']:.2f} |"

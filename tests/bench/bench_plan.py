@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import sys
 import tempfile
-import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import bench_judge
+from measured_child import measured
 
 from unhang.act.plan.plan_document import render_plan
 from unhang.act.plan.planning import PlanOptions, plan_run
@@ -36,55 +32,11 @@ DRIVER = "580.159.04"  # the policy names another one
 OPTIONS = PlanOptions(max_unavailable="5%", floor="90%", group_limits=("rack*=10%",))
 
 
-def write_run(folder: Path, count: int) -> int:
-    """A run folder whose nodes all depart from their policy; gives the mean size of a node document
-    in bytes."""
-    (folder / "nodes").mkdir()
-    hosts, size = [], 0
-    for host, document in bench_judge.documents(count):
-        sections = document["facts"]["sections"]
-        sections["driver"]["loaded"] = {**sections["driver"]["loaded"], "version": DRIVER}
-        sections["limits"]["numa_balancing"] = True
-        hosts.append(host)
-        size += (folder / "nodes" / f"{host}.json").write_text(
-            json.dumps(document, separators=(",", ":"))
-        )
-    run = {
-        "schema": "unhang/run/1",
-        "id": "bench",
-        "started": "2026-01-01T00:00:00Z",
-        "finished": None,
-        "hosts": hosts,
-    }
-    (folder / "run.json").write_text(json.dumps(run))
-    return size // count
-
-
-def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What the work answers, with seconds of CPU and wall and peak memory in MB of the child that
-    did it."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            started = time.monotonic()
-            answer = work()
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            answer |= {
-                "cpu_s": used.ru_utime + used.ru_stime,
-                "wall_s": time.monotonic() - started,
-                "peak_mb": used.ru_maxrss / 1000,
-            }
-            os.write(writer, json.dumps(answer).encode())
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    os.close(writer)
-    with open(reader, "rb") as source:
-        output = source.read()
-    assert os.waitpid(child, 0)[1] == 0, "the work failed; see above"
-    return json.loads(output)
+def departed(document: dict[str, Any]) -> None:
+    """Lets a node depart from its policy."""
+    sections = document["facts"]["sections"]
+    sections["driver"]["loaded"] = {**sections["driver"]["loaded"], "version": DRIVER}
+    sections["limits"]["numa_balancing"] = True
 
 
 def parsed(folder: Path) -> dict[str, Any]:
@@ -126,7 +78,7 @@ def main() -> None:
     nodes = parser.parse_args().nodes
     with tempfile.TemporaryDirectory(prefix="unhang-bench-plan-") as name:
         folder = Path(name)
-        size = write_run(folder, nodes)
+        size = bench_judge.write_run(folder, nodes, change=departed)
         rows = [
             ("parse (yardstick)", measured(lambda: parsed(folder))),
             ("judge (yardstick)", measured(lambda: judged(folder))),

@@ -4,11 +4,14 @@ the fake library."""
 from __future__ import annotations
 
 import pytest
+from case_rows import case_rows
 from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X2, H200X8, collect_in_process, schema_faults, write_recording
 
 from unhang_node.base.nvml import names
 from unhang_node.facts.collect import collect
+
+ROWS = case_rows(__file__)
 
 PATIENT = ("--silence-s", "120", "--deadline-s", "120")
 NVML_SECTIONS = "!all,gpus,interconnect,driver"
@@ -169,75 +172,7 @@ def test_the_fabric_of_an_nvswitch_machine_is_completed():
     }
 
 
-DIFFERENCES = {
-    "as recorded": {},
-    "two GPUs of eight": {"device_count": 2},
-    "sixteen GPUs": {"device_count": 16},
-    "width x8": {
-        "devices": {"3": {"nvmlDeviceGetCurrPcieLinkWidth": 8, "nvmlDeviceGetMaxPcieLinkWidth": 8}}
-    },
-    "link down": {"devices": {"3": {"nvlink": {"5": {"state": 0}}}}},
-    "link errors": {"devices": {"2": {"nvlink": {"7": {"error:0": 12, "error:2": 3}}}}},
-    "no NVLink": {"all_devices": {"nvlink_count": 0}},
-    "fewer links": {"all_devices": {"nvlink_count": 4}},
-    "remap pending": {
-        "devices": {
-            "1": {"fields": {"NVML_FI_DEV_REMAPPED_PENDING": 1, "NVML_FI_DEV_REMAPPED_UNC": 2}}
-        }
-    },
-    "pair refused": {"pairs": {"0-1": {"p2p:0": 4, "p2p:1": 4, "p2p:2": 5, "p2p:3": 5}}},
-    "memory taken": {"devices": {"0": {"nvmlDeviceGetMemoryInfo": {"used": 140000000000}}}},
-    "persistence off": {"all_devices": {"nvmlDeviceGetPersistenceMode": 0}},
-    "no right": {
-        "devices": {
-            "2": {
-                "nvmlDeviceGetRemappedRows": {"nvml_error": 4},
-                "nvmlDeviceGetComputeMode": {"nvml_error": 4, "text": "No permission"},
-            }
-        }
-    },
-    "GPU lost at once": {"devices": {"5": {"handle": {"nvml_error": 15, "text": "GPU is lost"}}}},
-    "GPU lost on the way": {
-        "devices": {
-            "5": {"nvmlDeviceGetUtilizationRates": {"nvml_error": 15, "text": "GPU is lost"}}
-        }
-    },
-    "exclusive": {"all_devices": {"nvmlDeviceGetComputeMode": 3}},
-    "processes": {
-        "devices": {
-            "0": {
-                "nvmlDeviceGetComputeRunningProcesses_v3": [
-                    {"pid": 4000001, "usedGpuMemory": 1048576}
-                ]
-            }
-        }
-    },
-    "old driver": {
-        "missing": [
-            "nvmlDeviceGetFieldValues",
-            "nvmlDeviceGetMemoryInfo_v2",
-            "nvmlDeviceGetComputeRunningProcesses_v3",
-            "nvmlDeviceGetGraphicsRunningProcesses_v3",
-            "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetGspFirmwareVersion",
-            "nvmlDeviceGetGspFirmwareMode",
-            "nvmlSystemGetCudaDriverVersion_v2",
-            "nvmlDeviceGetSramEccErrorStatus",
-        ]
-    },
-    "GeForce": {
-        "all_devices": {
-            "nvmlDeviceGetName": "NVIDIA GeForce RTX 3090",
-            "nvmlDeviceGetEccMode": {"nvml_error": 3, "text": "Not Supported"},
-            "nvmlDeviceGetMigMode": {"nvml_error": 3, "text": "Not Supported"},
-            "fields": {
-                "NVML_FI_DEV_NVLINK_LINK_COUNT": {"ret": 3, "type": 0, "ull": 0, "dbl": None}
-            },
-            "nvlink_count": 0,
-        }
-    },
-}
+DIFFERENCES = ROWS["DIFFERENCES"]
 
 
 @pytest.mark.parametrize("base", [H200X8, H200X2], ids=["h200x8", "h200x2"])

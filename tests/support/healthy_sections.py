@@ -1,38 +1,33 @@
-"""The sections of a healthy node's facts: each function gives one section, or a part of one."""
+"""The sections of a healthy node's facts: each function gives one section, or a part of one, from
+its row in healthy_sections.yml."""
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+from string import Template
+
+import yaml
 from healthy_slurm import NO_SLURM, slurm_of
 
 DRIVER = "580.178.04"
 NCCL = "2.30.7"
 KERNEL = "6.8.0-149-generic"
+ROWS = yaml.safe_load(
+    Template(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8")).substitute(
+        DRIVER=DRIVER, NCCL=NCCL, KERNEL=KERNEL
+    )
+)
+SYSCTLS = ROWS["sysctls"]
 
 
-SYSCTLS = {
-    "fs.aio-max-nr": "65536", "fs.file-max": "9223372036854775807",
-    "fs.inotify.max_user_instances": "8192", "fs.inotify.max_user_watches": "1048576",
-    "fs.nr_open": "1048576", "kernel.apparmor_restrict_unprivileged_userns": "1",
-    "kernel.hung_task_panic": "0", "kernel.hung_task_timeout_secs": "120",
-    "kernel.panic": "0", "kernel.panic_on_oops": "0", "kernel.pid_max": "4194304",
-    "kernel.shmall": "18446744073692774399", "kernel.shmmax": "18446744073692774399",
-    "kernel.shmmni": "4096", "kernel.softlockup_panic": "0",
-    "kernel.threads-max": "16513754", "kernel.unprivileged_userns_clone": "1",
-    "kernel.yama.ptrace_scope": "1", "net.core.rmem_max": "212992", "net.core.somaxconn": "4096",
-    "net.core.wmem_max": "212992", "net.ipv4.conf.all.arp_announce": "0",
-    "net.ipv4.conf.all.arp_ignore": "0", "net.ipv4.conf.all.rp_filter": "2",
-    "net.ipv4.ip_forward": "1", "net.ipv4.ip_local_port_range": "32768 60999",
-    "net.ipv4.neigh.default.gc_thresh1": "128", "net.ipv4.neigh.default.gc_thresh2": "512",
-    "net.ipv4.neigh.default.gc_thresh3": "1024",
-    "net.ipv4.tcp_max_syn_backlog": "65536", "net.ipv4.tcp_mtu_probing": "0",
-    "net.ipv4.tcp_retries2": "15", "net.ipv4.tcp_syn_retries": "6",
-    "net.ipv6.conf.all.disable_ipv6": "0", "user.max_user_namespaces": "8256876",
-    "vm.compaction_proactiveness": "20",
-    "vm.dirty_ratio": "20", "vm.max_map_count": "1048576",
-    "vm.min_free_kbytes": "90112", "vm.panic_on_oom": "0", "vm.swappiness": "60",
-    "vm.zone_reclaim_mode": "0",
-}  # fmt: skip
-"""What Ubuntu 24.04 sets of the settings that the collector reads."""
+def made(name, /, **changes):
+    """A copy of a row with these fields changed; those of a mapping inside it one by one."""
+    row = copy.deepcopy(ROWS[name])
+    for key, value in changes.items():
+        old = row[key]
+        row[key] = {**old, **value} if old and isinstance(value, dict) else value
+    return row
 
 
 def absent(*fields):
@@ -50,51 +45,25 @@ def nothing_there(why):
     return {"probe": {"status": "absent", "duration_ms": 0.1, "error": why, "unread": []}}
 
 
-VBIOS = {
-    "NVIDIA A100-SXM4-80GB": "92.00.36.00.02", "NVIDIA L40S": "95.02.66.00.15",
-    "NVIDIA GeForce RTX 4090": "95.02.3C.00.8C", "Tesla T4": "90.04.84.00.06",
-    "NVIDIA B200": "97.00.FA.00.09", "NVIDIA GB200": "97.00.B9.00.69",
-}  # fmt: skip
-BAR1_MIB = {
-    "NVIDIA L40S": 65536.0,
-    "NVIDIA GeForce RTX 4090": 32768.0,
-    "Tesla T4": 256.0,
-    "NVIDIA B200": 262144.0,
-    "NVIDIA GB200": 262144.0,
-}
-
-
 def gpu(index, model, architecture, capability, memory_mib, generation, power_w, fabric=None):
-    return {
-        "index": index, "error": None, "uuid": f"GPU-{index:08d}-0000-4000-8000-000000000000",
-        "minor": index, "pci_address": f"0000:{index + 16:02x}:00.0",
-        "model": model, "architecture": architecture, "compute_capability": capability,
-        "board_part_number": "900-0",
-        "vbios": VBIOS.get(model, "96.00.89.00.01"), "inforom": "G520.0200.00.05",
-        "numa_node": index // 4, "cpus": "0-63" if index < 4 else "64-127",
-        "pcie": {"generation_now": generation, "generation_max": generation,
-        "generation_card": generation, "width_now": 16, "width_max": 16, "replays": 0,
-            "errors_fatal": 0, "errors_nonfatal": 0},
-        "bar1_total_mib": BAR1_MIB.get(model, 131072.0), "bar1_used_mib": 1.6,
-        "memory_total_mib": memory_mib, "memory_used_mib": 0.0,
-        "memory_reserved_mib": 600.0, "utilization_percent": 0,
-        "power_limit_w": power_w, "power_limit_default_w": power_w, "power_limit_max_w": power_w,
-        "power_draw_w": 70.0,
-        "clocks": {"sm_mhz": 345, "sm_max_mhz": 1980, "memory_mhz": 2619, "memory_max_mhz": 2619,
-        "throttle_reasons": ["gpu_idle"]},
-        "temperature_c": 31, "temperature_slowdown_c": 87, "memory_temperature_c": 35,
-        "memory_temperature_max_c": 95, "recovery_action": "none",
-        "ecc": {
-            "enabled": True, "pending": True, "corrected_volatile": 0, "uncorrected_volatile": 0,
-            "corrected_aggregate": 0, "uncorrected_aggregate": 0,
-            "sram_threshold_exceeded": False,
-        },
-        "row_remap": {"corrected": 0, "uncorrected": 0, "pending": False, "failed": False,
-        "banks_without_spare": 0},
-        "retired_pages": None, "mig": {"enabled": False, "pending": False}, "persistence": True,
-        "compute_mode": "default", "gsp_version": DRIVER,
-        "fabric": fabric, "processes": [],
-    }  # fmt: skip
+    return made(
+        "gpu",
+        index=index,
+        uuid=f"GPU-{index:08d}-0000-4000-8000-000000000000",
+        minor=index,
+        pci_address=f"0000:{index + 16:02x}:00.0",
+        model=model,
+        architecture=architecture,
+        compute_capability=capability,
+        vbios=ROWS["vbios"].get(model, "96.00.89.00.01"),
+        numa_node=index // 4,
+        cpus="0-63" if index < 4 else "64-127",
+        pcie=dict.fromkeys(("generation_now", "generation_max", "generation_card"), generation),
+        bar1_total_mib=ROWS["bar1_mib"].get(model, 131072.0),
+        memory_total_mib=memory_mib,
+        **{f"power_limit_{name}": power_w for name in ("w", "default_w", "max_w")},
+        fabric=fabric,
+    )
 
 
 def gpus_section(devices, *missing):
@@ -119,31 +88,20 @@ def interconnect_section(
 ):
     count = len(devices)
     links = [
-        {
-            "gpu": one["index"], "link": link, "active": True, "version": version,
-            "remote": "switch", "remote_pci_address": None, "speed_mb_s": speed_mb_s,
-            "errors": {"replay": 0, "recovery": 0, "crc": 0},
-        }
-        for one in devices for link in range(nvlinks)
-    ]  # fmt: skip
+        made("link", gpu=one["index"], link=link, version=version, speed_mb_s=speed_mb_s)
+        for one in devices
+        for link in range(nvlinks)
+    ]
     pairs = [
-        {"a": a, "b": b, "read": read, "write": None, "nvlink": None, "atomics": None,
-        "topology": topology, "nvlinks": nvlinks}
-        for a in range(count) for b in range(a + 1, count)
+        made("pair", a=a, b=b, read=read, topology=topology, nvlinks=nvlinks)
+        for a in range(count)
+        for b in range(a + 1, count)
+    ]
+    bridges = [
+        {"pci_address": f"0000:{one['index'] + 8:02x}:00.0", "capable": True, "enabled": False,
+        "control": "0x0000"}
+        for one in ([] if vm else devices)
     ]  # fmt: skip
-    bridges = (
-        []
-        if vm
-        else [
-            {
-                "pci_address": f"0000:{one['index'] + 8:02x}:00.0",
-                "capable": True,
-                "enabled": False,
-                "control": "0x0000",
-            }
-            for one in devices
-        ]
-    )
     return {
         "probe": probe(), "links": links, "pairs": pairs, "p2p_ok": read == "ok", "acs": bridges,
         "acs_enabled": False, "fabric_state": fabric_state,
@@ -159,32 +117,38 @@ def interconnect_section(
 
 
 def interface(name, address, driver="mlx5_core", speed=100000, *, default=False):
-    return {
-        "name": name, "kind": "loopback" if name == "lo" else "physical", "state": "up",
-        "speed_mbps": speed, "mtu": 1500, "addresses": [address],
-        "numa_node": 0,
-        "driver": driver, "pci_address": "0000:01:00.0", "carrier_changes": 2,
-        "frames_received": 1 << 40, "frames_damaged": 0, "default_route": default,
-    }  # fmt: skip
+    return made(
+        "interface",
+        name=name,
+        kind="loopback" if name == "lo" else "physical",
+        speed_mbps=speed,
+        addresses=[address],
+        driver=driver,
+        default_route=default,
+    )
 
 
 def rdma_device(number, layer, rate):
-    port = {
-        "port": 1, "state": "active", "physical_state": "linkup", "link_layer": layer,
-        "rate_gbps": rate, "lid": 1, "sm_lid": 1 if layer == "infiniband" else 0,
-        "counters": {"link_downed": 0},
-        "gids": [{"index": 3, "gid": "0000:0000:0000:0000:0000:ffff:c000:0201",
-        "type": "roce_v2" if layer == "ethernet" else "ib",
-            "interface": f"rail{number}"}],
+    gid = {
+        "index": 3, "gid": "0000:0000:0000:0000:0000:ffff:c000:0201",
+        "type": "roce_v2" if layer == "ethernet" else "ib", "interface": f"rail{number}",
     }  # fmt: skip
-    return {
-        "name": f"mlx5_{number}", "driver": "mlx5_core", "firmware": "28.43.2026",
-        "board": "MT_0000000223" if rate == 200.0 else "MT_0000000838",
-        "pci_address": f"0000:{number + 32:02x}:00.0",
-        "pcie": {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_now": 16,
-        "width_max": 16, "errors_fatal": 0, "errors_nonfatal": 0},
-        "numa_node": number // 4, "ats_enabled": None, "programs": "open", "ports": [port],
-    }  # fmt: skip
+    return made(
+        "rdma_device",
+        name=f"mlx5_{number}",
+        board="MT_0000000223" if rate == 200.0 else "MT_0000000838",
+        pci_address=f"0000:{number + 32:02x}:00.0",
+        numa_node=number // 4,
+        ports=[
+            made(
+                "port",
+                link_layer=layer,
+                rate_gbps=rate,
+                sm_lid=int(layer != "ethernet"),
+                gids=[gid],
+            )
+        ],
+    )
 
 
 def network_section(interfaces, usable, rdma=()):
@@ -203,80 +167,35 @@ def network_section(interfaces, usable, rdma=()):
 
 
 def scope(name):
-    return {
-        "scope": name, "evidence": "/proc/811/limits", "memlock_soft_bytes": -1,
-        "memlock_hard_bytes": -1, "nofile_soft": 131072, "nofile_hard": 1048576,
-        "stack_soft_bytes": 8388608, "stack_hard_bytes": -1, "nproc_soft": 8257536,
-        "nproc_hard": 8257536,
-    }  # fmt: skip
+    return made("scope", scope=name)
 
 
 def limits_section():
-    temp = [
-        {"path": path, "size_bytes": 1 << 40, "free_bytes": 1 << 39, "noexec": False}
-        for path in ("/tmp", "/var/tmp")
-    ]
-    return {
-        "probe": probe(), "scopes": [scope("collector"), scope("sshd"), scope("slurmd")],
-        "shm": {"size_bytes": 1 << 39, "used_bytes": 4096},
-        "not_mounted": [],
-        "in_use": {"tasks": 2500, "tasks_max": 4194304, "files": 5000,
-        "files_max": 9223372036854775807, "connections": 300,
-            "connections_max": 262144, "load_15": 4.0},
-        "hugepages_total": 0, "numa_balancing": False, "swap_total_bytes": 0, "swap_free_bytes": 0,
-        "memory_available_bytes": 1 << 40, "temp": temp,
-        "filesystems": [
-            {
-                "path": "/", "type": "ext4", "size_bytes": 1 << 40, "free_bytes": 1 << 39,
-                "inodes_free_percent": 97.0, "read_only": False, "soft": False,
-                "locks": True, "access_times": True,
-            },
-        ],
-        "remove_ipc": False, "overcommit_memory": 0,
-        "transparent_hugepages": {"enabled": "madvise", "defrag": "madvise"},
-        "sysctls": dict(SYSCTLS),
-    }  # fmt: skip
+    return made(
+        "limits",
+        probe=probe(),
+        scopes=[scope(name) for name in ("collector", "sshd", "slurmd")],
+        sysctls=dict(SYSCTLS),
+    )
 
 
 def services(*, slurm):
     """Services of a node for training: the driver's daemon, time, interrupts, logins; Slurm where
     it is used."""
-    names = [
-        "chrony",
-        "irqbalance",
-        "ssh",
-        "systemd-resolved",
-        *(["munge", "slurmd"] if slurm else []),
-    ]
-    rows = [
-        {"name": name, "state": "enabled", "running": True, "replaced": False} for name in names
-    ]
-    return sorted(
-        [
-            *rows,
-            {
-                "name": "nvidia-persistenced",
-                "state": "disabled",
-                "running": True,
-                "replaced": False,
-            },
-        ],
-        key=lambda row: row["name"],
-    )
+    names = ["chrony", "irqbalance", "ssh", "systemd-resolved", "nvidia-persistenced"]
+    return [
+        {"name": name, "state": "disabled" if name.startswith("nv") else "enabled",
+        "running": True, "replaced": False}
+        for name in sorted([*names, *(["munge", "slurmd"] if slurm else [])])
+    ]  # fmt: skip
 
 
 def containers():
-    return {
-        "docker": None,
-        "containerd": None,
-        "toolkit": None,
-        "kubelet": None,
-        "device_links": False,
-    }
+    return made("containers")
 
 
 def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
-    kind = {"kind": "kvm" if vm else "none", "is_vm": vm, "is_container": False}
+    amd = cpu == "AuthenticAMD"
     configurations = [
         f"containers.{name}" for name in ("docker", "containerd", "toolkit", "kubelet")
     ]
@@ -285,93 +204,55 @@ def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
         *configurations,
         *(["cpu.frequency", "memory_errors", "cpu_throttled_ms"] if vm else []),
     ]
-    return {
-        "probe": probe(*absent(*missing)), "hostname": "node1", "machine_id": "a" * 32,
-        "boot_id": "b" * 36, "uptime_s": 432000.0,
-        "architecture": "x86_64",
-        "os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble", "family": "debian",
-        "pretty_name": "Ubuntu 24.04.3 LTS"},
-        "cpu": {"vendor": cpu,
-        "model": "AMD EPYC 9654" if cpu == "AuthenticAMD" else "Intel(R) Xeon(R) Platinum 8480C",
-        "sockets": numa, "logical_cpus": 128,
-            "frequency": None if vm else {"driver": "acpi-cpufreq" if cpu == "AuthenticAMD" else "intel_pstate", "governors": ["performance"],
-                "max_mhz": 3800, "limit_mhz": 3800},
-            "idle": {"driver": "haltpoll" if vm else "acpi_idle", "governor": "menu",
-            "deepest_state": "C1", "deepest_latency_us": 1}},
-        "name_addresses": [], "clock_source": "kvm-clock" if vm else "tsc",
-        "time": {"daemon": "chronyd", "synchronized": None, "kernel_in_step": True,
-        "max_error_ms": 12}, "irqbalance": True,
-        "cgroup": "v2", "selinux": {"mode": "disabled", "container_use_devices": None},
-        "services": services(slurm=slurm), "troubled_units": [],
-        "tuned_profile": "", "name_service": {"hosts": ["files", "dns"], "servers": ["127.0.0.53"]},
-        "cpu_throttled_ms": None if vm else 0,
-        "disks": [{"name": "nvme0", "model": "a disk", "state": "live"}], "arrays": [],
-        "crashes": [],
-        "cpu_state": {"offline": 0, "isolated": 0, "smt": "notimplemented" if vm else "on"},
-        "numa_without_memory": [],
-        "memory_errors": None if vm else {"controllers": numa * 8, "corrected": 0,
-        "uncorrected": 0}, "containers": containers(),
-        "memory_total_bytes": 2 << 40, "numa_nodes": numa, "virtualization": kind,
-        "container_runtimes": [], "cdi": [],
-        "kubernetes": {"kubelet": False, "gpu_operator": False,
-            **dict.fromkeys(("resources", "gpus_offered", "cpu_manager_kept", "memory_manager_kept",
-            "pods"))},
-        "slurm": slurm_of() if slurm else dict(NO_SLURM),
-        "python": {"path": "/usr/bin/python3.12", "version": "3.12"},
-        "dmi": {"vendor": "Supermicro", "product": "SYS-821GE", "board": "X13",
-        "bios_version": "2.1"}, "secure_boot": False,
-        "image": {"kind": "installed", "evidence": "root file system ext4"},
-        "admission": {"path": "/etc/unhang/admission", "record": None, "private_keys": []},
-        "monitors": [],
+    frequency = {
+        "driver": "acpi-cpufreq" if amd else "intel_pstate", "governors": ["performance"],
+        "max_mhz": 3800, "limit_mhz": 3800,
     }  # fmt: skip
+    node = made(
+        "node",
+        probe=probe(*absent(*missing)),
+        cpu={
+            "vendor": cpu,
+            "model": "AMD EPYC 9654" if amd else "Intel(R) Xeon(R) Platinum 8480C",
+            "sockets": numa,
+            "frequency": None if vm else frequency,
+        },
+        clock_source="kvm-clock" if vm else "tsc",
+        services=services(slurm=slurm),
+        cpu_throttled_ms=None if vm else 0,
+        cpu_state={"smt": "notimplemented" if vm else "on"},
+        memory_errors=None if vm else {"controllers": numa * 8, "corrected": 0, "uncorrected": 0},
+        containers=containers(),
+        numa_nodes=numa,
+        virtualization={"kind": "kvm" if vm else "none", "is_vm": vm, "is_container": False},
+        slurm=slurm_of() if slurm else dict(NO_SLURM),
+    )
+    node["cpu"]["idle"]["driver"] = "haltpoll" if vm else "acpi_idle"
+    return node
 
 
 def module(name):
-    return {
-        "name": name,
-        "version": DRIVER,
-        "srcversion": "A" * 23,
-        "out_of_tree": True,
-        "users": 1,
-        "parameters": {},
-    }
+    return made("module", name=name)
 
 
 def kernel_section(*, driver=True):
     names = ["nvidia", "nvidia_uvm", "nvidia_peermem"] if driver else []
-    installed = [
-        {
-            "release": KERNEL,
-            "image": f"/boot/vmlinuz-{KERNEL}",
-            "headers": True,
-            "nvidia_module": DRIVER if driver else "",
-        }
-    ]
-    boot = {
-        "loader": "grub", "default_entry": "0", "default_release": KERNEL,
-        "one_shot_pending": False, "one_shot_entry": None,
-        "can_clear_one_shot": True, "why_not": None,
-    }  # fmt: skip
-    return {
-        "probe": probe(*absent("boot.one_shot_entry", "boot.why_not")), "release": KERNEL,
-        "version": "#149-Ubuntu SMP", "cmdline": "ro quiet iommu=pt",
-        "modprobe": {"forbidden": ["nouveau"], "options": []}, "lockdown": "none",
-        "taints": {"value": 4096 if driver else 0, "letters": ["O"] if driver else []},
-        "modules": [module(name) for name in names], "out_of_tree": names,
-        "installed": installed, "boot": boot, "reboot_required": False, "reboot_reasons": [],
-        "dkms": [{"module": "nvidia", "version": DRIVER, "kernel": KERNEL,
-        "state": "installed"}] if driver else [],
-    }  # fmt: skip
+    return made(
+        "kernel",
+        probe=probe(*absent("boot.one_shot_entry", "boot.why_not")),
+        taints={"value": 4096 if driver else 0, "letters": ["O"] if driver else []},
+        modules=[module(name) for name in names],
+        out_of_tree=names,
+        installed=[made("installed_kernel", nvidia_module=DRIVER if driver else "")],
+        dkms=[made("dkms")] if driver else [],
+    )
 
 
 def package(name, version, *, held=False):
     return {
-        "name": name,
-        "version": version,
-        "architecture": "amd64",
-        "held": held,
+        "name": name, "version": version, "architecture": "amd64", "held": held,
         "state": "installed",
-    }
+    }  # fmt: skip
 
 
 def driver_packages(fabric):
@@ -391,113 +272,61 @@ def device_nodes(gpus=16):
 
 
 def driver_section(flavour="open", *, fabric=False):
-    library = {"path": f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{DRIVER}", "version": DRIVER}
-    return {
-        "probe": probe(*absent("mismatch_text")),
-        "loaded": {"is_loaded": True, "version": DRIVER, "flavour": flavour,
-        "line": f"NVRM version: {DRIVER}"},
-        "branch": "580", "cuda_version": "13.0", "nvml_version": f"13.{DRIVER}",
-        "userspace": {"libnvidia_ml": library, "libcuda": dict(library)},
-        "on_disk": {"path": f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko", "kernel": KERNEL,
-        "version": DRIVER}, "packages": driver_packages(fabric),
-        "install_method": "packages", "gsp_firmware": {"enabled": True, "version": DRIVER},
-        "persistence_daemon": True,
-        "parameters": {"OpenRmEnableUnsupportedGpus": "1"}, "device_nodes": device_nodes(),
-        "nouveau_loaded": False, "mismatch": False, "mismatch_text": None,
-    }  # fmt: skip
+    return made(
+        "driver",
+        probe=probe(*absent("mismatch_text")),
+        loaded={"flavour": flavour},
+        packages=driver_packages(fabric),
+        device_nodes=device_nodes(),
+    )
 
 
 def fabric_section(switches=0):
     has = switches > 0
-    return {
-        "probe": probe(*absent("last_error", "imex.version", *(() if has else ("version", "package",
-        "started_s")))), "nvswitch_present": has,
-        "nvswitch_count": switches, "installed": has, "version": DRIVER if has else None,
-        "package": "nvidia-fabricmanager-580" if has else None,
-        "running": has, "started_s": 24 if has else None, "enabled": has, "last_error": None,
-        "imex": {"installed": False, "version": None, "running": False, "channels": []},
-    }  # fmt: skip
+    return made(
+        "fabric",
+        probe=probe(
+            *absent("last_error", "imex.version"),
+            *absent(*(() if has else ("version", "package", "started_s"))),
+        ),
+        nvswitch_count=switches,
+        version=DRIVER if has else None,
+        package="nvidia-fabricmanager-580" if has else None,
+        started_s=24 if has else None,
+        **dict.fromkeys(("nvswitch_present", "installed", "running", "enabled"), has),
+    )
 
 
 def cuda_section():
-    tool = {"path": "/usr/local/cuda-13.0/bin/nvcc", "version": "13.0"}
-    file = {"path": "/usr/bin/gcc", "version": "13.3.0"}
-    tools = {
-        "nvcc": tool, "gcc": file, "gxx": dict(file), "ninja": dict(file), "make": dict(file),
-        "python_headers": True, "has_compiler": True, "has_ninja": True,
-        "has_nvcc": True,
-    }  # fmt: skip
-    return {
-        "probe": probe(*absent("forward_compat")),
-        "toolkits": [{"path": "/usr/local/cuda-13.0", "version": "13.0.2", "is_default": True,
-        "nvcc": True}],
-        "default": {"path": "/usr/local/cuda-13.0", "version": "13.0.2"}, "forward_compat": None,
-        "cudnn": [{"path": "/usr/lib/x86_64-linux-gnu/libcudnn.so.9.13.0", "version": "9.13.0"}],
-        "build_tools": tools,
-    }  # fmt: skip
+    return made("cuda")
 
 
 def setting(name, value):
-    return {
-        "name": name,
-        "value": value,
-        "file": "/etc/nccl.conf",
-        "line": 1,
-        "source": "nccl_conf",
-        "launch_paths": ["any"],
-        "certain": True,
-    }
+    return made("setting", name=name, value=value)
 
 
 def nccl_section(settings):
-    library = {
-        "path": "/opt/train/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2",
-        "version": NCCL, "cuda": "13.0", "build_id": "ab" * 20,
-        "size_bytes": 400_000_000,
-        "sha256": None, "origin": "site_packages", "where": "host", "container": None,
-        "package": None, "is_loader_default": False, "mapped_by": [],
-    }  # fmt: skip
-    rows = [setting(name, value) for name, value in settings.items()]
     return {
         "probe": probe(*absent("libraries[*].sha256")),
-        "libraries": [library],
+        "libraries": [made("nccl_library")],
         "net_plugins": [],
-        "settings": rows,
+        "settings": [setting(name, value) for name, value in settings.items()],
         "effective": {"ssh": dict(settings)},
     }
 
 
 def torch_section():
-    environment = {
-        "path": "/opt/train/lib/python3.12/site-packages", "origin": "policy", "where": "host",
-        "container": None, "python": "3.12",
-        "torch": "2.11.0", "cuda": "13.0",
-        "has_cuda": True, "nccl": NCCL, "cudnn": "9.13.0", "packages": {"accelerate": "1.9.0"},
-    }  # fmt: skip
-    cache = {
-        "path": "/home/train/.cache/torch_extensions",
-        "user": "train",
-        "builds": ["fused_adam"],
-        "locks": [],
-    }
-    return {"probe": probe(), "environments": [environment], "extension_caches": [cache]}
+    return made("torch")
 
 
 def packages_section(packages):
-    upgrades = {
-        "installed": True, "enabled": True,
-        "blacklist": ["nvidia-", "libnvidia-", "linux-modules-nvidia-"],
-        "origins": ["origin=Ubuntu"],
-        "automatic_reboot": False,
-        "covers_driver": False,
-    }  # fmt: skip
     held = [one["name"] for one in packages if one["held"]]
     return {
         "probe": probe(), "manager": "dpkg", "installed": packages, "holds": held, "pins": [],
-        "half_configured": [], "unattended_upgrades": upgrades,
+        "half_configured": [], "unattended_upgrades": made("unattended_upgrades"),
         "pending": [],
     }  # fmt: skip
 
 
 def faults_section():
-    return {"probe": probe(), "source": "kmsg", "lines_read": 2211, "complete": True, "events": []}
+    return made("faults")

@@ -7,34 +7,18 @@ import json
 
 import pytest
 import yaml
+from case_rows import case_rows
 
 from unhang.cli import main
 from unhang.core.catalogue.kept_yaml import folders_of
+
+ROWS = case_rows(__file__)
 
 WORDS = {
     "title": "A fault", "expected": "none", "remedy": {"person": "look at the node"},
     "sources": [{"url": "https://example.org/", "says": "so"}],
 }  # fmt: skip
-CONDITIONS = {
-    "arp": {"--when": "limits.sysctls['net.ipv4.conf.all.arp_ignore'] == '0' and network.rdma | length > 1"},
-    "numa": {"--when": "limits.numa_balancing and gpus.count > 1"},
-    "ecc": {"--for-each": "gpus.devices",
-    "--when": "not item.ecc.enabled and tables.gpu_models[item.model].form == 'sxm'"},
-    "vbios": {"--when": "gpus.devices | map(attribute='vbios') | unique | length > 1"},
-    "rail": {"--for-each": "network.rdma", "--applies": "gpus.count > 1",
-        "--when": "item.ports | rejectattr('state', 'equalto', 'active') | list | length > 0"},
-    "driver-range": {"--when": "driver.loaded.version is version('590.44.01', '>=') and driver.loaded.version is version('590.48.01', '<')"},
-    "kernel": {"--applies": "gpus.count > 0", "--when": "kernel.release is version('6.12', '>=')"},
-    "setting": {"--for-each": "nccl.settings | selectattr('name', 'equalto', 'NCCL_MIN_CTAS')",
-    "--when": "item.value == '64'"},
-    "hot": {"--for-each": "gpus.devices",
-    "--when": "item.temperature_c > 90 and item.utilization_percent < 5"},
-    "fabric": {"--applies": "fabric_manager.nvswitch_present",
-    "--when": "not fabric_manager.running and interconnect.fabric_state == 'completed'"},
-    "group": {"--applies": "gpus.count > 0", "--compare": "node.dmi.bios_version"},
-    "policy": {"--applies": "policy.pcie.width is known",
-    "--when": "gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
-}  # fmt: skip
+CONDITIONS = ROWS["CONDITIONS"]
 
 
 def drafted(capsys, name, *more):
@@ -166,21 +150,7 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (
-            ["own", "--when", "gpus.cuont > 1"],
-            "--when: unknown fact path gpus.cuont (did you mean count?)",
-        ),
-        (["own", "--for-each", "gpus.count", "--when", "item > 1"], "--for-each: needs a list"),
-        (["own"], "give either --when"),
-        (["own", "--when", "true", "--compare", "node.dmi.board"], "give either --when"),
-        (["xid-fatal", "--when", "gpus.count > 1"], "the id xid-fatal is taken"),
-        (
-            ["own", "--when", "gpus.count > 1", "--severity", "loud"],
-            "invalid choice: 'loud' (choose from ",
-        ),
-        (["Own Rule", "--when", "gpus.count > 1"], "ID takes small letters"),
-    ],
+    ROWS["test_a_mistake_is_reported_in_one_line"],
 )
 def test_a_mistake_is_reported_in_one_line(capsys, arguments, message):
     try:

@@ -15,6 +15,7 @@ TABLES = {
     "nccl_issues": "nccl-release",
     "driver_issues": "driver-release",
     "software_issues": "software-release",
+    "kernel_issues": "kernel-release",
 }
 ROWS = [(table, key) for table in TABLES for key in catalogue().tables[table]]
 """Every row of the tables of faults."""
@@ -91,6 +92,8 @@ def shown(row):
         }
     if row.get("gpus_from"):
         change["facts"] = {"gpus.count": row["gpus_from"]} | change.get("facts", {})
+    if row.get("lines"):
+        change["facts"] = {"gpus.devices[*].model": "NVIDIA GeForce RTX 4090"}
     if row.get("cpu_vendors"):
         change["facts"] |= {"node.cpu.vendor": row["cpu_vendors"][0]}
     if row.get("driver_from"):
@@ -113,6 +116,8 @@ def with_release(document, table, row, version):
                 ),
             },
         )
+    if table == "kernel_issues":
+        return changed(document, {"facts": {"kernel.release": f"{version}{row['build']}"}})
     part = {
         "torch": "torch.environments[0].torch",
         "aws-ofi-nccl": "network.efa.plugin",
@@ -193,6 +198,7 @@ OTHERS = {
     "processors": ("node.architecture", "x86_64", "aarch64"),
     "flavours": ("driver.loaded.flavour", "open", "proprietary"),
     "cpu_vendors": ("node.cpu.vendor", "GenuineIntel"),
+    "lines": ("gpus.devices[*].model", "NVIDIA H200"),
 }
 """The fact, and values of which one is not the condition of a row."""
 MADE_OF = ("shared_cards", "mixed_links")
@@ -205,6 +211,8 @@ ONLY_WITH = (
     "firmware",
     "gpus_from",
     "cpu_vendors",
+    "lines",
+    "build",
     "driver_from",
     "driver_below",
     "setting",
@@ -234,6 +242,8 @@ def without_condition(node, row, field):
         return changed(
             node, {"driver": "450.80.02" if field == "driver_from" else row["driver_below"]}
         )
+    if field == "build":
+        return changed(node, {"facts": {"kernel.release": f"{row['from']}-of-another"}})
     if field == "gpus_from":
         return changed(node, {"facts": {"gpus.count": row["gpus_from"] - 1}})
     if field == "firmware":

@@ -27,6 +27,7 @@ WITHOUT_A_NODE = {
     "packages-upgrade-changes-branch": "a claim about archives",
     "gpu-architecture-not-the-models": "a claim about cards",
     "driver-595-71-05-b300-nvlink": "a row of a table, whose models test_release_issues takes away",
+    "driver-590-48-01-lockup": "a row of a table, whose lines test_release_issues takes away",
     "group-settings-differ": "a claim about ranks", "clique": "not compared",
     "70 unknowns": "a matter of reports",
     "one InfiniBand port down": "the line rdma-port-down has its node",

@@ -349,7 +349,7 @@ def test_shared_memory_beyond_the_nodes_memory_is_refused(node):
 def test_words_of_others_that_contradict_are_named_and_ours_stand_behind_them(node):
     answer = node(*CALLS["iommu"])
     assert [row["why"] for row in answer["needs_manual_action"]] == [
-        "/etc/default/grub:2: iommu=nopt stands on the command line before iommu=pt, which wins;"
+        "/etc/default/grub:2: iommu=nopt is on the command line before iommu=pt, which wins;"
         " take it out"
     ]
     assert text(node, "/etc/default/grub.d/zz-unhang-iommu.cfg").endswith(

@@ -88,7 +88,7 @@ def others_parameters(rootfs: str, name: str, parameters: Sequence[str]) -> list
                 if parameter.partition("=")[0] in keys and parameter not in parameters:
                     ours = " ".join(parameters)
                     overridden.append(
-                        f"{path}:{number}: {parameter} stands on the command line before {ours},"
+                        f"{path}:{number}: {parameter} is on the command line before {ours},"
                         " which wins; take it out"
                     )
     return overridden

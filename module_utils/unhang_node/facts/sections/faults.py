@@ -105,7 +105,7 @@ def read_kmsg(root: Root) -> tuple[bytes, str, bool]:
         descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise Absent(
-            "no " + KMSG + ", and no kernel_log file was named: containers have none"
+            "no " + KMSG + ", and no kernel_log file was given: containers have none"
         ) from None
     try:
         log, whole = read_pieces(descriptor, RECORD_BYTES)

@@ -107,7 +107,7 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["explain", "xid"], "unhang explain xid 79"),
         (["report", "--only", "xid-fatal"], "did you mean --rule?"),
         (["remediate", "--dry-run"], "leave it out: nothing is changed without --apply"),
-        (["audit", "gpu001", "-q"], "hosts are named with --host"),
+        (["audit", "gpu001", "-q"], "give hosts with --host"),
         (["report", "runs/latest", "gpu001"], "did you mean --host gpu001?"),
         (["audit", "-f", "0"], "--forks takes a number of nodes from 1 on, not 0"),
         (

@@ -228,7 +228,7 @@ def not_offered(inputs: KernelInputs) -> str:
         f" have: {_listed(own)}"
     )
     return message + (
-        f"; other flavours are to be named in kernel.version: {_listed(others)}" if others else ""
+        f"; kernel.version can name another flavour: {_listed(others)}" if others else ""
     )
 
 

@@ -65,7 +65,7 @@ def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[st
         "healthy": False,
         "why": (
             f"the smoke test of {', '.join(hosts) or host}: {verdict};"
-            f" {'; '.join(suspects[:3]) or 'nobody is named'}"
+            f" {'; '.join(suspects[:3]) or 'nobody is suspected'}"
         ),
     }
 

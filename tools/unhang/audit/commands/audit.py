@@ -117,7 +117,7 @@ def _check_reading(options: ReadOptions) -> None:
     if options.via != "files" and options.ansible and not options.ansible[0].startswith("-"):
         found = options.ansible[0]
         raise UserError(
-            f"behind --, {found!r} is not an option of ansible-playbook; hosts are named with"
+            f"behind --, {found!r} is not an option of ansible-playbook; give hosts with"
             " --host, inventories with --inventory"
         )
     if options.forks is not None and options.forks < 1:

@@ -121,7 +121,7 @@ def _show_events(name: str, runs: Sequence[PastRun], form: str, quiet: bool) -> 
     else:
         near = difflib.get_close_matches(name, [*hosts, *rules], 1)
         raise UserError(
-            f"no run has a node or a finding named {name!r}; "
+            f"no run has a node or a finding {name!r}; "
             + (f"did you mean {near[0]}?" if near else f"{counted(len(runs), 'run')} were read")
         )
     rows: list[dict[str, Any]] = [asdict(one) for one in found]

@@ -160,7 +160,7 @@ def _problems(head: dict[str, Any]) -> Iterator[str]:
         )
         yield (
             f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of"
-            " the others stand; next: unhang catalogue check DIR"
+            " the others are valid; next: unhang catalogue check DIR"
         )
     for rule in head["catalogue"]["stopped"]:
         yield (

@@ -80,10 +80,6 @@ def test_a_plan_that_was_read_is_written_in_the_same_bytes(tmp_path):
     assert write_plan(tmp_path, read_plan(path)).read_bytes() == before
 
 
-def test_the_same_plan_gives_the_same_bytes():
-    assert render_plan(PLAN) == render_plan(PLAN)
-
-
 def test_a_plan_that_was_only_laid_out_anew_is_the_same(tmp_path):
     assert read_plan(changed(tmp_path, lambda document: None)) == PLAN
 

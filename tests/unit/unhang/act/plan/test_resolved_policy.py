@@ -4,9 +4,12 @@ conflict is named with both sides."""
 from __future__ import annotations
 
 import pytest
+from case_rows import case_rows
 
 from unhang.act.plan.role_remedies import resolve_policy
 from unhang.audit.rules.remedies import PolicyRequest
+
+ROWS = case_rows(__file__)
 
 
 def merged(policy, *proposals):
@@ -17,63 +20,7 @@ def merged(policy, *proposals):
 
 @pytest.mark.parametrize(
     ("policy", "proposals", "result"),
-    [
-        (
-            {},
-            [{"driver": {"min": "580.65.06", "held": True}}],
-            {"driver": {"min": "580.65.06", "held": True}},
-        ),
-        (
-            {"gpu": {"count": 8}},
-            [{"host": {"persistence": True}}],
-            {"gpu": {"count": 8}, "host": {"persistence": True}},
-        ),
-        (
-            {},
-            [{"driver": {"min": "580.65.06"}}, {"driver": {"min": "595.91.07"}}],
-            {"driver": {"min": "595.91.07"}},
-        ),
-        (
-            {},
-            [{"driver": {"min": "595.91.07"}}, {"driver": {"min": "580.65.06"}}],
-            {"driver": {"min": "595.91.07"}},
-        ),
-        (
-            {"driver": {"min": "535.1"}},
-            [{"driver": {"min": "580.65.06"}}],
-            {"driver": {"min": "580.65.06"}},
-        ),
-        (
-            {"driver": {"version": "580.159.04"}},
-            [{"driver": {"min": "580.65.06"}}],
-            {"driver": {"version": "580.159.04", "min": "580.65.06"}},
-        ),
-        (
-            {"limits": {"nofile": 65536}},
-            [{"limits": {"nofile": 131072}}],
-            {"limits": {"nofile": 131072}},
-        ),
-        (
-            {"driver": {"max": "590.99"}},
-            [{"driver": {"max": "580.999.99"}}],
-            {"driver": {"max": "580.999.99"}},
-        ),
-        (
-            {"kernel": {"min": "6.8.0-9-generic"}},
-            [{"kernel": {"min": "6.8.0-10"}}],
-            {"kernel": {"min": "6.8.0-10"}},
-        ),
-        (
-            {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}},
-            [{"nccl": {"settings": {"NCCL_NET": "IB"}}}],
-            {"nccl": {"settings": {"NCCL_DEBUG": "WARN", "NCCL_NET": "IB"}}},
-        ),
-        (
-            {"host": {"persistence": True}},
-            [{"host": {"persistence": True}}],
-            {"host": {"persistence": True}},
-        ),
-    ],
+    ROWS["test_proposals_that_agree_are_merged"],
 )
 def test_proposals_that_agree_are_merged(policy, proposals, result):
     found = merged(policy, *proposals)
@@ -82,30 +29,7 @@ def test_proposals_that_agree_are_merged(policy, proposals, result):
 
 @pytest.mark.parametrize(
     ("policy", "proposal", "wants"),
-    [
-        (
-            {"driver": {"version": "545.23.08"}},
-            {"driver": {"min": "580.65.06"}},
-            "driver.version: 545.23.08",
-        ),
-        (
-            {"driver": {"version": "595.91.07"}},
-            {"driver": {"max": "580.999.99"}},
-            "driver.version: 595.91.07",
-        ),
-        ({"driver": {"max": "550.1"}}, {"driver": {"min": "580.65.06"}}, "driver.max: 550.1"),
-        ({"host": {"iommu": "off"}}, {"host": {"iommu": "passthrough"}}, "host.iommu: off"),
-        (
-            {"driver": {"held": False}},
-            {"driver": {"min": "580.65.06", "held": True}},
-            "driver.held: false",
-        ),
-        (
-            {"nccl": {"settings": {"NCCL_DEBUG": "INFO"}}},
-            {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}},
-            "nccl.settings.NCCL_DEBUG: INFO",
-        ),
-    ],
+    ROWS["test_the_inventory_is_not_overruled"],
 )
 def test_the_inventory_is_not_overruled(policy, proposal, wants):
     found = merged(policy, proposal)

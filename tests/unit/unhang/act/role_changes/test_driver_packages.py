@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from case_rows import case_rows
 
 from unhang.act.role_changes.driver_packages import (
     FAMILIES,
@@ -13,6 +14,8 @@ from unhang.act.role_changes.driver_packages import (
     package_set,
 )
 from unhang.core.strict_yaml import load_yaml
+
+ROWS = case_rows(__file__)
 
 UNHANG = Path(__file__).parents[5] / "tools" / "unhang"
 
@@ -29,83 +32,7 @@ TABLES = {
     "gpu_architectures": _rows("cuda.yml", "gpu_architectures"),
 }
 OPEN, OLD = "open", "proprietary"
-EXPECTED = [
-    # family, release, branch, flavour, packages, packages and streams before, proof
-    ("debian", "12", "535", OLD, "nvidia-driver nvidia-kernel-dkms", "", "executed"),
-    ("debian", "12", "535", OPEN, "nvidia-driver nvidia-open-kernel-dkms", "", "simulated"),
-    (
-        "debian",
-        "12",
-        "470",
-        OLD,
-        "nvidia-tesla-470-driver nvidia-tesla-470-kernel-dkms",
-        "",
-        "simulated",
-    ),
-    ("debian", "13", "550", OLD, "nvidia-driver nvidia-kernel-dkms", "", "executed"),
-    ("debian", "13", "550", OPEN, "nvidia-driver nvidia-open-kernel-dkms", "", "simulated"),
-    (
-        "debian",
-        "13",
-        "535",
-        OLD,
-        "nvidia-tesla-535-driver nvidia-tesla-535-kernel-dkms",
-        "",
-        "executed",
-    ),
-    (
-        "ubuntu",
-        "22.04",
-        "580",
-        OLD,
-        "nvidia-driver-580-server linux-modules-nvidia-580-server-generic",
-        "",
-        "table",
-    ),
-    (
-        "ubuntu",
-        "24.04",
-        "580",
-        OPEN,
-        "nvidia-driver-580-server-open linux-modules-nvidia-580-server-open-generic",
-        "",
-        "table",
-    ),
-    (
-        "ubuntu",
-        "24.04",
-        "595",
-        OPEN,
-        "nvidia-driver-595-server-open linux-modules-nvidia-595-server-open-generic",
-        "",
-        "table",
-    ),
-    (
-        "ubuntu",
-        "26.04",
-        "615",
-        OPEN,
-        "nvidia-driver-615-server-open nvidia-dkms-615-server-open",
-        "",
-        "table",
-    ),
-    ("ubuntu", "22.04", "545", OLD, "nvidia-driver-545 nvidia-dkms-545", "", "table"),
-    ("nvidia-deb", "12", "535", OLD, "cuda-drivers-535", "", "table"),
-    ("nvidia-deb", "24.04", "580", OPEN, "nvidia-open-580", "", "table"),
-    ("nvidia-deb", "24.04", "590", OPEN, "nvidia-open", "nvidia-driver-pinning-590", "table"),
-    ("nvidia-deb", "24.04", "595", OLD, "cuda-drivers", "nvidia-driver-pinning-595", "table"),
-    ("redhat", "9", "580", OPEN, "nvidia-open", "nvidia-driver:580-open", "table"),
-    (
-        "redhat",
-        "8",
-        "535",
-        OLD,
-        "nvidia-driver kmod-nvidia-latest-dkms",
-        "nvidia-driver:535-dkms",
-        "table",
-    ),
-    ("redhat", "10", "580", OPEN, "nvidia-open", "", "table"),
-]
+EXPECTED = ROWS["EXPECTED"]
 
 
 @pytest.mark.parametrize(
@@ -125,24 +52,7 @@ def test_every_family_has_rows():
 
 @pytest.mark.parametrize(
     ("family", "release", "branch", "flavour", "says"),
-    [
-        ("debian", "12", "525", OLD, "installs 535"),
-        ("debian", "12", "580", OLD, "it offers 470 proprietary, 535 open, 535 proprietary"),
-        ("debian", "13", "535", OPEN, "it offers 535 proprietary, 550 open, 550 proprietary"),
-        ("ubuntu", "22.04", "535", OLD, "is empty and installs nvidia-driver-580-server"),
-        ("ubuntu", "22.04", "535", OPEN, "is empty and installs nvidia-driver-580-server-open"),
-        ("ubuntu", "22.04", "570", OLD, "installs nvidia-driver-580-server"),
-        ("ubuntu", "24.04", "615", OLD, "is empty and installs nvidia-driver-615-server-open"),
-        ("ubuntu", "24.04", "555", OPEN, "Ubuntu 24.04 does not offer"),
-        ("nvidia-deb", "24.04", "470", OPEN, "begin with 515"),
-        ("nvidia-deb", "24.04", "620", OLD, "open modules alone"),
-        ("nvidia-deb", "24.04", "999", OLD, "it knows"),
-        ("redhat", "10", "580", OLD, "ask for flavour open"),
-        ("redhat", "7", "470", OLD, "is not one of 8, 9, 10"),
-        ("arch", "1", "580", OPEN, "is not one of debian"),
-        ("debian", "12", "535.261.03", OLD, "is not a branch such as 580"),
-        ("debian", "12", "535", "opened", "the flavour must be"),
-    ],
+    ROWS["test_what_is_not_offered_is_refused_with_what_there_is"],
 )
 def test_what_is_not_offered_is_refused_with_what_there_is(family, release, branch, flavour, says):
     with pytest.raises(NotOffered) as refused:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from case_rows import case_rows
 
 from unhang.act.rollout.node_state import NodeState, is_proved
 from unhang.act.rollout.rollout_state import replay
@@ -21,6 +22,8 @@ from unhang.act.rollout.steps import (
     StepResult,
     Target,
 )
+
+ROWS = case_rows(__file__)
 
 AT, HOST = "2026-11-20T07:00:00Z", "gpu001"
 TARGET = Target(HOST, "b1", 1, {"driver": "580.95.05"})
@@ -346,52 +349,7 @@ def test_a_reboot_beyond_the_plan_is_not_made():
 
 @pytest.mark.parametrize(
     ("step", "evidence", "found"),
-    [
-        ("reboot", {"boot_id": "b1", "running": {}}, "the node did not reboot"),
-        (
-            "reboot",
-            {"boot_id": "b2", "running": {"driver": "535.1"}},
-            "after the reboot driver is 535.1, not 580.95.05",
-        ),
-        ("reboot", {}, "the answer to reboot must have boot_id, and has None"),
-        ("audit", {"boot_id": "b2", "healthy": True}, "the node booted while it was proved"),
-        (
-            "audit",
-            {"boot_id": "b1", "healthy": "yes"},
-            "the answer to audit must have healthy, and has 'yes'",
-        ),
-        (
-            "smoke_alone",
-            {"boot_id": "b1", "healthy": False, "why": "gpu001: its links are slow"},
-            "gpu001: its links are slow",
-        ),
-        ("wait", {"jobs": ["4711"]}, "the node still has jobs: 4711"),
-        (
-            "drain",
-            {"drained": False, "owned": False, "reason": "down"},
-            "the node is not drained, but in service: down",
-        ),
-        (
-            "release",
-            {"boot_id": "b1", "drained": True, "owned": True},
-            "this rollout still drains it",
-        ),
-        (
-            "release",
-            {"boot_id": "b1", "drained": True, "owned": False},
-            "who has drained the node",
-        ),
-        (
-            "release",
-            {"boot_id": "b2", "drained": False, "owned": False},
-            "the node's boot is b2, not b1, in which it was proved",
-        ),
-        (
-            "release",
-            {"drained": False, "owned": False},
-            "the node's boot is None, not b1, in which it was proved",
-        ),
-    ],
+    ROWS["test_ok_without_the_evidence_has_failed"],
 )
 def test_ok_without_the_evidence_has_failed(step, evidence, found):
     status, kept = judge(Order(HOST, step, 4, "b1", 1), StepResult("ok", evidence), TARGET)

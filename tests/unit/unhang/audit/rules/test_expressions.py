@@ -4,6 +4,7 @@ not read."""
 from __future__ import annotations
 
 import pytest
+from case_rows import case_rows
 from judge_cases import OK, sections
 
 from unhang.audit.rules.example_nodes import example_node
@@ -12,6 +13,8 @@ from unhang.audit.rules.expression import ExpressionError, compile_expression, c
 from unhang.audit.rules.node_rules import node_world
 from unhang.audit.rules.rules import node_names
 from unhang.audit.rules.values import RuleStopped, Undecided, plain
+
+ROWS = case_rows(__file__)
 
 TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
 
@@ -25,59 +28,7 @@ def evaluated(source, facts=None, **more):
 
 @pytest.mark.parametrize(
     ("source", "value"),
-    [
-        ("driver.loaded.version is version('535.154.05')", True),
-        ("driver.loaded.version is version('545', '>=')", False),
-        ("driver.loaded.version is not version('545', '>=')", True),
-        ("gpus.count > 1 and not gpus.count > 2", True),
-        ("1 < gpus.count <= 2", True),
-        ("gpus.devices | length == 2", True),
-        ("gpus.devices | selectattr('pcie.width_now', '<', 16) | list | length", 0),
-        ("gpus.devices | map(attribute='uuid') | list", ["GPU-0", "GPU-1"]),
-        ("gpus.devices | map(attribute='pcie.width_now') | unique | list", [16]),
-        ("gpus.devices | map(attribute='index') | sum", 1),
-        ("gpus.devices | map(attribute='index') | max", 1),
-        ("gpus.devices[1].uuid", "GPU-1"),
-        ("(gpus.devices | first).uuid", "GPU-0"),
-        ("'GPU-1' in (gpus.devices | map(attribute='uuid'))", True),
-        ("gpus.model is startswith('NVIDIA')", True),
-        ("gpus.model is like('*RTX ????')", True),
-        ("gpus.model | lower is contains('rtx')", True),
-        ("kernel.release | version_part(1)", 8),
-        ("gpus.count * 2 + 1", 5),
-        ("7 // 2", 3),
-        ("-gpus.count", -2),
-        ("[1, 2] | intersect([2, 3])", [2]),
-        ("[1, 2] | difference([2, 3])", [1]),
-        ("[1, 2] is subset([1, 2, 3])", True),
-        ("[1, 2] is meets([2, 3])", True),
-        ("[1, 2] is meets([3])", False),
-        ("[] is meets([3])", True),
-        ("[1] is meets([])", False),
-        ("gpus.devices | map(attribute='uuid') | join('/')", "GPU-0/GPU-1"),
-        ("'yes' if gpus.count == 2 else 'no'", "yes"),
-        ("gpus.model ~ '!'", "NVIDIA RTX 3090!"),
-        ("policy.thresholds.temperature_c | default(85)", 85),
-        ("'79' in tables.xids", True),
-        ("tables.xids['79'].bucket", "RESET"),
-        ("'eth1' | expand_names(['lo', 'eth1', 'eth10'])", ["eth1", "eth10"]),
-        ("'=eth1' | expand_names(['lo', 'eth1', 'eth10'])", ["eth1"]),
-        ("'^docker,lo' | expand_names(['lo', 'eth1', 'docker0'])", ["eth1"]),
-        ("'^=eth1' | expand_names(['eth1', 'eth10'])", ["eth10"]),
-        (
-            "'=mlx5_0:1,mlx5_3' | expand_names(['mlx5_0', 'mlx5_3', 'mlx5_30'])",
-            ["mlx5_0", "mlx5_3"],
-        ),
-        ("'' | expand_names(['eth1'])", []),
-        ("'nvidia-driver-5* libnvidia-*' is covers('libnvidia-ml1')", True),
-        ("'nvidia-driver-5*' is covers('nvidia-fabricmanager-580')", False),
-        ("'12' is whole and '-1' is whole and '0x1F' is whole", True),
-        ("'1.5' is whole or 'true' is whole or '' is whole or '0x' is whole", False),
-        ("'^LL128' | trim('^')", "LL128"),
-        ("run_status == 'ok'", True),
-        ("'gpu' in groups", True),
-        ("gpus.probe.status == 'ok'", True),
-    ],
+    ROWS["test_an_expression_yields_its_value"],
 )
 def test_an_expression_yields_its_value(source, value):
     assert evaluated(source) == value
@@ -183,27 +134,7 @@ UNREAD = {
 
 @pytest.mark.parametrize(
     ("source", "path", "status"),
-    [
-        ("driver.loaded.version == 'x'", "driver.loaded.version", "timeout"),
-        ("driver.loaded.version != 'x'", "driver.loaded.version", "timeout"),
-        ("driver.loaded.version is version('1')", "driver.loaded.version", "timeout"),
-        ("driver.loaded.version in ['x']", "driver.loaded.version", "timeout"),
-        ("'x' in driver.loaded.version", "driver.loaded.version", "timeout"),
-        ("driver.loaded.version | length > 1", "driver.loaded.version", "timeout"),
-        ("driver.loaded.is_loaded", "driver.loaded.is_loaded", "timeout"),
-        ("not driver.loaded.is_loaded", "driver.loaded.is_loaded", "timeout"),
-        ("driver.packages | selectattr('held') | list | length > 0", "driver.packages", "timeout"),
-        ("gpus.count > 1", "gpus.count", "error"),
-        ("gpus.count + 1 > 1", "gpus.count", "error"),
-        ("gpus.count ~ 'x' == 'y'", "gpus.count", "error"),
-        (
-            "gpus.devices | map(attribute='uuid') | unique | list | length > 1",
-            "gpus.devices[0].uuid",
-            "error",
-        ),
-        ("gpus.devices[0].pcie.width_now < 16", "gpus.devices[0].pcie.width_now", "error"),
-        ("kernel.release == 'x'", "kernel.release", "error"),
-    ],
+    ROWS["test_nothing_can_be_decided_on_what_was_not_read"],
 )
 def test_nothing_can_be_decided_on_what_was_not_read(source, path, status):
     with pytest.raises(Undecided) as problem:

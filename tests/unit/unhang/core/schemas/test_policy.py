@@ -5,76 +5,19 @@ from __future__ import annotations
 import os
 
 import pytest
+from case_rows import case_rows
 
 from unhang.core.errors import UserError
 from unhang.core.schemas.policy import load_policy, one_line, policy_faults, waivers_of
+
+ROWS = case_rows(__file__)
 
 WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31"}
 
 
 @pytest.mark.parametrize(
     ("policy", "message"),
-    [
-        (
-            {"drvier": {}},
-            "drvier: this key is unknown (did you mean driver?); allowed are driver, kernel",
-        ),
-        (
-            {"driver": {"verison": "1"}},
-            "driver.verison: this key is unknown (did you mean version?); allowed are version, min",
-        ),
-        (
-            {"driver": {"version": 535.1}},
-            "driver.version: this must be a text, and is 535.1; write '535.1' in quotes",
-        ),
-        ({"driver": {"version": "latest"}}, "driver.version: 'latest' is not a driver version"),
-        (
-            {"driver": {"version": "535.261.03 "}},
-            "driver.version: found '535.261.03 ' with blanks around it; write '535.261.03'",
-        ),
-        ({"kernel": {"min": "\t6.1"}}, "kernel.min: found '\\t6.1' with blanks around it"),
-        ({"cuda": {"min": "{{ 7*7 }}"}}, "cuda.min: '{{ 7*7 }}' is not a cuda version"),
-        (
-            {"driver": {"flavour": "opne"}},
-            "driver.flavour: 'opne' (did you mean open?) is not allowed; allowed are open, proprietary",
-        ),
-        ({"gpu": {"count": -1}}, "gpu.count: -1 is not allowed"),
-        ({"nccl": {"settings": {"nccl_debug": "WARN"}}}, "nccl.settings"),
-        ({"waivers": [{"rule": "a-rule"}]}, "waivers.0: the key reason is missing"),
-        (
-            {"waivers": [{**WAIVER, "until": "2026-02-31"}]},
-            "waivers.0.until: '2026-02-31' is no date",
-        ),
-        (
-            {"waivers": [{**WAIVER, "until": "next week"}]},
-            (
-                "waivers.0.until: 'next week' does not match"
-                " ^[0-9]{4}-[0-9]{2}-[0-9]{2}$, such as 2026-12-31"
-            ),
-        ),
-        ({"waivers": [{**WAIVER, "hosts": ["gpu[001-"]}]}, "waivers.0.hosts.0: "),
-        ({"waivers": [{**WAIVER, "hosts": ["gpu[1-999999999]"]}]}, "hosts, more than 100000"),
-        ([], "unhang_policy: this must be a map, and is a list"),
-        (
-            {"driver": {"version": "535.154.05", "min": "580.65.06"}},
-            (
-                "driver.version: '535.154.05' is below driver.min, which is '580.65.06': no driver"
-                " satisfies both"
-            ),
-        ),
-        (
-            {"driver": {"version": "595.91.07", "max": "580.999.99"}},
-            "driver.version: '595.91.07' is above driver.max, which is '580.999.99'",
-        ),
-        (
-            {"nccl": {"version": "2.9.6", "min": "2.18.3"}},
-            "nccl.version: '2.9.6' is below nccl.min",
-        ),
-        (
-            {"driver": {"min": "595.45.04", "max": "580.999.99"}},
-            "driver.min: '595.45.04' is above driver.max",
-        ),
-    ],
+    ROWS["test_a_fault_names_the_path_what_was_found_and_what_is_allowed"],
 )
 def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, message):
     found = [one_line(one) for one in policy_faults(policy)]
@@ -173,17 +116,7 @@ def test_a_waiver_covers_the_hosts_that_it_names(hosts, covered):
 
 @pytest.mark.parametrize(
     ("parts", "where", "is_covered"),
-    [
-        (["bond0 mtu"], {"name": "bond0", "field": "mtu"}, True),
-        (["bond0 mtu"], {"name": "bond0", "field": "speed_mbps"}, False),
-        (["bond0 *"], {"name": "bond0", "field": "speed_mbps"}, True),
-        (["bond0 mtu"], {"name": "bond0, bond1", "field": "mtu"}, False),
-        (["bond0 mtu", "bond1 mtu"], {"name": "bond0, bond1", "field": "mtu"}, True),
-        (["count"], {"field": "count"}, True),
-        (["mlx5_3 symbol_error"], {"name": "mlx5_3", "counter": "symbol_error"}, True),
-        (["bond0 mtu"], {"name": "bond0"}, False),  # which field it is about is not known
-        (["*"], {}, False),
-    ],
+    ROWS["test_a_waiver_of_a_part_covers_that_part_alone"],
 )
 def test_a_waiver_of_a_part_covers_that_part_alone(parts, where, is_covered):
     policy = {"waivers": [{**WAIVER, "parts": parts}]}

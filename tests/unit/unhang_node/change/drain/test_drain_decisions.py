@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from case_rows import case_rows
 
 from unhang_node.base.parse.slurm import Job, Reservation, SlurmNode, parse_config, parse_states
 from unhang_node.change.drain.reasons import (
@@ -16,10 +17,6 @@ from unhang_node.change.drain.reasons import (
 )
 from unhang_node.change.drain.slurm import check_name
 from unhang_node.change.drain.slurm_decisions import (
-    NOT_KNOWN,
-    OUT,
-    RESERVED,
-    SERVES,
     Asked,
     Host,
     Standing,
@@ -33,6 +30,8 @@ from unhang_node.change.drain.slurm_decisions import (
     powers_down,
     takes_jobs,
 )
+
+ROWS = case_rows(__file__)
 
 OURS, OTHERS, EARLIER = sealed("unhang r1: driver"), "bad DIMM", sealed("unhang r0: driver")
 ASKED = Asked("r1", slurm_user="alice")
@@ -48,31 +47,7 @@ def standing(states, reason="", jobs=(), reservations=()):
 
 @pytest.mark.parametrize(
     ("states", "reason", "act", "refused", "note"),
-    [
-        ("IDLE", "", True, "", ""),
-        ("MIXED", "", True, "", ""),
-        ("ALLOCATED+PLANNED", "", True, "", ""),
-        ("IDLE", OTHERS, True, "", ""),
-        ("IDLE+DRAIN", OURS, False, "", ""),
-        ("ALLOCATED+DRAIN", OURS, False, "", ""),
-        ("DOWN+DRAIN", OURS, False, "", ""),
-        ("IDLE+DRAIN", OTHERS, False, "", "taken out of service by alice (bad DIMM)"),
-        ("IDLE+DRAIN", "", False, "", "by somebody (no reason given)"),
-        ("IDLE+DRAIN", EARLIER, False, "", "by unhang's run r0"),
-        ("MIXED+DRAIN", OTHERS, False, "", "left so"),
-        ("DOWN", OTHERS, False, "", "left so"),
-        ("DOWN", "", False, "", "left so"),
-        ("DOWN+NOT_RESPONDING", "Not responding", True, "", ""),
-        ("DOWN", "Node unexpectedly rebooted", True, "", ""),
-        ("DOWN", "Not responding to IPMI, RMA 4711 (alice)", False, "", "left so"),
-        ("DOWN", "Node unexpectedly rebooted 3 times", False, "", "left so"),
-        ("IDLE+DRAIN", f"{OURS}; RMA 4711", False, "", "left so"),
-        ("IDLE+DRAIN", "unhang r1: driver", False, "", "left so"),
-        ("IDLE+FAIL", OTHERS, False, "", "left so"),
-        ("IDLE+REBOOT_REQUESTED", "", False, "that ends every drain", ""),
-        ("DOWN+DRAIN+REBOOT_ISSUED", OTHERS, False, "that ends every drain", ""),
-        ("FUTURE", "", False, "is not in use", ""),
-    ],
+    ROWS["test_what_is_drained_refused_and_left_alone"],
 )
 def test_what_is_drained_refused_and_left_alone(states, reason, act, refused, note):
     found = decide_drain(standing(states, reason), ASKED)
@@ -299,35 +274,7 @@ def test_a_name_that_is_not_one_nodes_is_refused(name):
 
 @pytest.mark.parametrize(
     ("states", "plain", "in_our_reservation"),
-    [
-        ("IDLE", SERVES, RESERVED),
-        ("MIXED", SERVES, RESERVED),
-        ("ALLOCATED", SERVES, RESERVED),
-        ("IDLE+RESERVED", SERVES, RESERVED),
-        ("IDLE+PLANNED", SERVES, RESERVED),
-        ("IDLE+POWERED_DOWN", SERVES, RESERVED),
-        ("ALLOCATED+REBOOT_REQUESTED", SERVES, RESERVED),
-        ("ALLOCATED+MAINT", OUT, RESERVED),
-        ("MIXED+MAINTENANCE+RESERVED", OUT, RESERVED),
-        ("COMPLETING+IDLE+MAINT", OUT, RESERVED),
-        ("IDLE+MAINT", OUT, OUT),
-        ("IDLE+MAINTENANCE", OUT, OUT),
-        ("IDLE+DRAIN", OUT, OUT),
-        ("MIXED+DRAIN", OUT, OUT),
-        ("UNKNOWN+DRAIN", OUT, OUT),
-        ("DOWN", OUT, OUT),
-        ("DOWN*", OUT, OUT),
-        ("IDLE*", OUT, OUT),
-        ("IDLE+FAIL", OUT, OUT),
-        ("ALLOCATED+FAILING", OUT, OUT),
-        ("IDLE+REBOOT_ISSUED", OUT, OUT),
-        ("DOWN+DRAIN+REBOOT_ISSUED", OUT, OUT),
-        ("FUTURE", OUT, OUT),
-        ("ERROR", OUT, OUT),
-        ("UNKNOWN", NOT_KNOWN, NOT_KNOWN),
-        ("UNKNOWN*", NOT_KNOWN, NOT_KNOWN),
-        ("UNKNOWN+NOT_RESPONDING+MAINT", NOT_KNOWN, NOT_KNOWN),
-    ],
+    ROWS["test_whether_a_node_takes_jobs_now_by_its_states"],
 )
 def test_whether_a_node_takes_jobs_now_by_its_states(states, plain, in_our_reservation):
     node = standing(states).node
