@@ -29,8 +29,7 @@ class Finding:
 @dataclass(frozen=True)
 class Trait:
     """A property of a job file that is not a fault by itself. value: verbatim. name: interface,
-    memory, limit, local device, local master, meeting point, nodes, tasks, devices of a trainer or
-    sharded."""
+    memory, limit, local device, local master, nodes or sharded."""
 
     name: str
     value: str

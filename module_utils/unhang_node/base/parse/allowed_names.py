@@ -3,7 +3,7 @@ variables stay on the node."""
 
 from __future__ import annotations
 
-from ..named_tuple import NamedTuple
+from .assignment import Assignment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,16 +53,6 @@ SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "AP
 NOT_SETTINGS = frozenset(["NCCL_VERSION", "CUDA_VERSION", "CUDNN_VERSION"])
 VALUE_LIMIT = 4096
 NAME_LIMIT = 256
-
-
-class Assignment(NamedTuple):
-    """NAME=value of a file. line: its number, None in files without lines. value None: the name is
-    unset. certain False: the file computes the value, and value is its text before that."""
-
-    name: str
-    value: str | None
-    line: int | None
-    certain: bool = True
 
 
 def is_allowed(name: str) -> bool:

@@ -7,7 +7,7 @@ import re
 import struct
 
 from ..named_tuple import NamedTuple
-from .allowed_names import Assignment
+from .assignment import Assignment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

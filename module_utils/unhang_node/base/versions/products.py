@@ -7,22 +7,14 @@ import re
 from typing import NamedTuple
 
 from .comparison import Comparison, NotAVersion, sign_of
+from .fields import fields_of, nccl_fields
 
 DRIVER = r"([0-9]{1,6}(?:\.[0-9]{1,6}){0,3})"
 JETPACK = r"540\.[0-9]\.0|[0-9]{3}\.00"  # of releases 6 and 7
 CUDA = r"[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,3})"
 VBIOS = r"([0-9a-fA-F]{1,4}(?:\.[0-9a-fA-F]{1,4}){1,7})"
-NCCL = r"v?([0-9]{1,9}(?:\.[0-9]{1,6}){0,3})(?:\.post([0-9]{1,4}))?(?:-[0-9]+)?(?:\+cuda[0-9.]+)?"
 KERNEL = r"([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})(?:-rc([0-9]{1,4}))?(?:-([0-9]{1,9}(?:\.[0-9]{1,9})*))?(?:[-.+_~](.*))?"  # noqa: E501
 RELEASED = 1 << 20  # sorts after every release candidate
-
-
-def fields_of(text: str, order: str, pattern: str, base: int = 10) -> tuple[int, ...]:
-    """The numbers of a version that `pattern` matches. Raises NotAVersion."""
-    found = re.fullmatch(pattern, text)
-    if not found:
-        raise NotAVersion(f"{text[:60]!r} is not a {order} version")
-    return tuple(int(field, base) for field in found.group(1).split("."))
 
 
 def padded(left: tuple[int, ...], right: tuple[int, ...]) -> Comparison:
@@ -62,19 +54,6 @@ def compare_vbios(left: str, right: str) -> Comparison:
 def compare_nccl(left: str, right: str) -> Comparison:
     """2.21.5, 2.21.5+cuda12.4, 2.21.5-1 or NCCL's own number."""
     return padded(nccl_fields(left), nccl_fields(right))
-
-
-def nccl_fields(text: str) -> tuple[int, ...]:
-    """The numbers of a release. NCCL's own number is 22105 for 2.21.5, and was 2804 for 2.8.4
-    before 2.9 (nccl.h's NCCL_VERSION). Raises NotAVersion."""
-    found = re.fullmatch(NCCL, text)
-    if not found:
-        raise NotAVersion(f"{text[:60]!r} is not a nccl version")
-    fields = tuple(int(field) for field in found.group(1).split("."))
-    if len(fields) == 1 and fields[0] >= 1000:
-        unit = 10000 if fields[0] >= 10000 else 1000
-        fields = (fields[0] // unit, fields[0] % unit // 100, fields[0] % 100)
-    return (*(fields + (0,) * 4)[:4], int(found.group(2) or 0))
 
 
 class Kernel(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...base.parse.allowed_names import Assignment
+from ...base.parse.assignment import Assignment
 from ...base.parse.values import parse_json
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ Source: setEnvFile in NCCL's src/misc/param.cc (2.22.3, 2.25.1, master).
 
 from __future__ import annotations
 
-from ...base.parse.allowed_names import Assignment
+from ...base.parse.assignment import Assignment
 
 FIELD_BYTES = 1023
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ...base.parse.allowed_names import Assignment
+from ...base.parse.assignment import Assignment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ manager (systemd-system.conf(5))."""
 
 from __future__ import annotations
 
-from ...base.parse.allowed_names import Assignment
+from ...base.parse.assignment import Assignment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...base.parse.allowed_names import Assignment
+    from ...base.parse.assignment import Assignment
     from ...base.parse.mounts import Mount
     from ...base.root import Root
     from ...base.section import Unread

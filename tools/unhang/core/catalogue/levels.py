@@ -9,7 +9,7 @@ level itself.
 from __future__ import annotations
 
 from unhang_node.base.versions.comparison import NotAVersion
-from unhang_node.base.versions.products import nccl_fields
+from unhang_node.base.versions.fields import nccl_fields
 
 LEVELS = ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL")
 SOURCE = "https://github.com/NVIDIA/nccl/blob/master/src/graph/paths.cc"

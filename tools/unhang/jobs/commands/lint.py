@@ -28,7 +28,7 @@ from unhang.jobs.lint.linting import (
 )
 from unhang.jobs.lint.sarif import render_sarif
 from unhang.jobs.lint.settings import KINDS
-from unhang_node.base.versions.products import nccl_fields
+from unhang_node.base.versions.fields import nccl_fields
 
 CLOUDS = {"aws": "amazon", "gcp": "google", "gke": "google", "azure": "hyperv"}
 COLUMNS = ("severity", "rule", "file", "line", "found", "why", "instead", "source")

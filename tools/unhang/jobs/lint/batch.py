@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import NamedTuple
 
-from unhang.core.catalogue.own_tables import table
-from unhang.jobs.lint.knowledge import Findings
+from unhang.jobs.lint.knowledge import Findings, row_of
 from unhang.jobs.lint.launch import (
     OF_TASKS,
     Launch,
+    Options,
     Place,
     divided,
     gpus_asked,
@@ -29,16 +28,11 @@ _DIRECTIVE = re.compile(r"#(?P<word>[A-Z]{5,7})\s{1,8}(?P<options>-{1,2}[a-zA-Z]
 _OTHERS = re.compile(r"^#(?:PBS|BSUB|\$|COBALT)\s", re.MULTILINE)
 
 
-class Batch(NamedTuple):
-    """place: where its commands are run."""
-
-    place: Place
-    launches: list[Launch]
-
-
-def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Batch:
-    """A script with its directives and its launches, those of shells in its words too. beside: as
-    in Place."""
+def read_batch(
+    text: str, beside: Callable[[str], str] = lambda _name: ""
+) -> tuple[Place, list[Launch]]:
+    """A script with its directives: where it runs, and its launches, those of shells in its words
+    too. beside: as in Place."""
     options = dict[str, Text]()
     for line, raw in enumerate(text.splitlines(), 1):
         if (found := _DIRECTIVE.match(raw)) and found["word"] == "SBATCH":
@@ -55,18 +49,17 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
         number(options.get(one))
         for one in ("nodes", "ntasks", "ntasks_per_node", "gpus", "gpus_per_task")
     )
-    asked = options.get("gpus_per_node") or options.get("gres")
-    per_node = number(placed(gpus_asked(options), asked)) if asked else None
-    per_node = per_node or divided(gpus, nodes) or times(per_task, each)
-    spreading = {name for name, row in table("launchers").items() if row["kind"] in _SPREADING}
-    spreading |= {"hostfile"}  # of /job, which deepspeed reads if none is named
-    memory = bytes_of(options.get("mem"), "m") or times(
-        bytes_of(options.get("mem_per_gpu"), "m"), per_node
+    per_node = number(gpus_asked(options)) or divided(gpus, nodes) or times(per_task, each)
+    # deepspeed reads /job/hostfile if none is named
+    spreads = "hostfile" in script.words or any(
+        row_of("launchers", one).get("kind") in ("step", "everywhere") for one in script.words
     )
-    each_cpu = bytes_of(options.get("mem_per_cpu"), "m")
-    per_task_cpus = number(options.get("cpus_per_task")) or ONE
+    whole, of_gpu, of_cpu = (
+        bytes_of(options.get(name), "m") for name in ("mem", "mem_per_gpu", "mem_per_cpu")
+    )
     here = each or divided(tasks, nodes)
-    memory = memory or times(times(each_cpu, per_task_cpus), here)
+    cpus = times(number(options.get("cpus_per_task")) or ONE, here)
+    memory = whole or times(of_gpu, per_node) or times(of_cpu, cpus)
     kind = "slurm" if options else "other" if _OTHERS.search(text) else "shell"
     place = Place(
         kind,
@@ -74,7 +67,7 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
         here,
         per_node,
         gpus or times(nodes, per_node),
-        spreads=not spreading.isdisjoint(script.words),
+        spreads=spreads,
         row="slurm" if options else "any",
         memory=memory,
         beside=beside,
@@ -82,19 +75,18 @@ def read_batch(text: str, beside: Callable[[str], str] = lambda _name: "") -> Ba
         asked=options,
         hostfiles=script.written,
     )
-    return Batch(place, list(launches_of(script, place)))
+    return place, [*launches_of(script, place)]
 
 
-_SPREADING = ("step", "everywhere")
-
-
-def check_directives(batch: Batch, text: str) -> Findings:
+def check_directives(asked: Options, text: str) -> Findings:
     """Lines that are nearly #SBATCH, which Slurm takes for comments, and a late interpreter."""
+    if not asked:
+        return
     lines = [placed(line, number_) for number_, line in enumerate(text.splitlines(), 1)]
     late = next((line for line in lines[:20] if line.startswith("#!")), None)
-    if batch.place.asked and late and late.line > 1:
+    if late and late.line > 1:
         yield fault("late_interpreter", late)
-    for line in lines if batch.place.asked else ():
+    for line in lines:
         found = _DIRECTIVE.match(line)
         word = found["word"] if found else ""
         if word != "SBATCH" and get_close_matches(word, ["SBATCH"], cutoff=0.8):

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from unhang.core.catalogue.levels import is_older_nccl
 from unhang.core.catalogue.own_tables import table
-from unhang.core.catalogue.setting_values import names_in, value_fault, whole_number
+from unhang.core.catalogue.setting_values import names_in, value_fault
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, matching, row_of, said, source_of
 from unhang.jobs.lint.settings import Setting, meant_name
@@ -20,7 +20,6 @@ from unhang.jobs.lint.settings import Setting, meant_name
 PLATFORMS = ("amazon", "google", "hyperv")
 # a variable that is older than this release needs no remark if NCCL's version is unknown
 NEW_ENOUGH = "2.20"
-LONG_S = 7200
 NAMES = ("nccl_variables", "torch_variables", "not_real_settings", "renamed_settings")
 
 
@@ -63,10 +62,7 @@ def check_setting(setting: Setting, context: Context) -> Findings:
     if setting.value == "":  # both libraries take it for unset
         yield from () if row or renamed else _unknown(setting)
         return
-    hiding = row_of("hiding_settings", f"{name}={setting.value}")
-    words = {one: hiding.get(one) for one in ("hides", "instead")}
-    key = "hides" if setting.lasting else "hides_once"
-    graver = [_said(key, setting, source_of("hiding_settings", hiding), **words)] if hiding else []
+    graver = [*_hides(setting)]
     if row:
         graver += [*_versions(setting, row, of, context), *_value(setting, row, of, context)]
         if all(one.severity == "info" for one in graver):
@@ -74,9 +70,18 @@ def check_setting(setting: Setting, context: Context) -> Findings:
     elif not renamed and not graver:
         yield from _unknown(setting)
     yield from graver
-    if all(one.rule != "wrong-value" for one in graver):
-        yield from _timeout(setting)
     yield from _doubtful(setting, context)
+
+
+def _hides(setting: Setting) -> Findings:
+    if row := row_of("hiding_settings", f"{setting.name}={setting.value}"):
+        yield _said(
+            "hides" if setting.lasting else "hides_once",
+            setting,
+            source_of("hiding_settings", row),
+            hides=row["hides"],
+            instead=row["instead"],
+        )
 
 
 def _said(key: str, setting: Setting, source: str = "", **values: Any) -> Finding:
@@ -88,10 +93,9 @@ def _said(key: str, setting: Setting, source: str = "", **values: Any) -> Findin
 
 def _not_real(setting: Setting, context: Context) -> Findings:
     name, row = setting.name, row_of("not_real_settings", setting.name)
-    of_google = name == "NCCL_DYNAMIC_CHUNK_SIZE" and context.platform == "google"
     if setting.own:
         return
-    if row and not of_google:
+    if row and not row_of("nccl_platform_settings", f"{context.platform}/{name}"):
         source = source_of("not_real_settings", row)
         yield _said("not_real", setting, source, instead=row["instead"])
     elif name != name.upper() and any(row_of(one, name.upper()) for one in NAMES):
@@ -117,8 +121,7 @@ def _renamed(setting: Setting, context: Context) -> Findings:
 
 def _unknown(setting: Setting) -> Findings:
     name, meant = setting.name, meant_name(setting.name)
-    foreign = (*table("foreign_settings"), "RDMAV_", "CUDA_", "GLOO_")
-    if name.startswith(foreign) or setting.own or name != name.upper():
+    if name.startswith((*table("foreign_settings"),)) or setting.own or name != name.upper():
         return
     names = [*table("nccl_variables"), *table("torch_variables")]
     near = difflib.get_close_matches(meant, names, 1, 0.8 if meant == name else 1.0)
@@ -130,25 +133,23 @@ def _versions(setting: Setting, row: Mapping[str, Any], of: str, context: Contex
     of_torch = of == "torch_variables"
     if context.rccl and not of_torch:
         return  # RCCL has its own release numbers
-    have, order, what = (
-        (context.torch, "torch", "torch") if of_torch else (context.nccl, "nccl", "NCCL")
-    )
+    have, what = (context.torch, "torch") if of_torch else (context.nccl, "NCCL")
     since, last, instead = row.get("since"), row.get("last"), row.get("instead") or row.get("now")
     values = {"what": what, "have": have, "since": since, "last": last, "instead": instead}
     source = source_of(of, row)
-    if have and since and _is_older(have, str(since), order):
+    if have and since and _is_older(have, str(since), what):
         yield _said("too_old", setting, source, **values)
-    elif not have and since and not of_torch and not _is_older(str(since), NEW_ENOUGH, order):
+    elif not have and since and not of_torch and not _is_older(str(since), NEW_ENOUGH, what):
         yield _said("since", setting, source, **values)
-    if last and (have is None or _is_older(str(last), have, order)):
+    if last and (have is None or _is_older(str(last), have, what)):
         key = "removed" if have or instead else "removed_once"
         yield _said(key, setting, source, **{**values, "instead": instead or "remove it"})
     elif instead and not of_torch:
         yield _said("deprecated", setting, source, **values)
 
 
-def _is_older(left: str, right: str, order: str) -> bool:
-    if order == "torch":
+def _is_older(left: str, right: str, what: str) -> bool:
+    if what == "torch":
         return torch_release(left) < torch_release(right)
     return is_older_nccl(left, right)
 
@@ -184,18 +185,6 @@ def _class(setting: Setting, row: Mapping[str, Any], context: Context) -> Findin
         yield _said("undocumented", setting, source)
     elif row.get("use") == "debug":
         yield _said("torch_debug", setting, source_of("torch_variables"))
-
-
-def _timeout(setting: Setting) -> Findings:
-    number, name = whole_number(setting.value or ""), setting.name
-    if number is None:
-        return
-    if name == "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC" and number >= LONG_S:
-        yield _said("heartbeat", setting, source_of("torch_variables"), hours=number / 3600)
-    if name == "NCCL_IB_TIMEOUT" and (number == 0 or number > 23):
-        ever = number == 0 or number >= 32
-        tries = 0 if ever else 4.096e-6 * 2**number
-        yield _said("waits_for_ever" if ever else "waits_long", setting, tries=tries)
 
 
 def _doubtful(setting: Setting, context: Context) -> Findings:

@@ -10,7 +10,7 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.knowledge import Findings, row_of
-from unhang.jobs.lint.launch import is_loopback
+from unhang.jobs.lint.launch import Launch, is_loopback
 from unhang.jobs.lint.launch_faults import (
     check_launches,
     fault,
@@ -28,9 +28,9 @@ _POD = re.compile(r"([\w-]{1,200})-(\d{1,5})-(\d{1,5})\.([\w-]{1,63})")
 _IN_ONE = re.compile(r"\d{1,3}(?:,\s?\d{1,3}){1,15}")
 
 
-def check_jobs(jobs: Sequence[Job]) -> Findings:
-    """The findings of a file's jobs."""
-    meets = [one.meets for job in jobs for one in job.launches if one.meets]
+def check_jobs(jobs: Sequence[Job], launches: Sequence[Launch]) -> Findings:
+    """The findings of a file's jobs, with all their launches."""
+    meets = [one.meets for one in launches if one.meets]
     reached = not all(map(is_loopback, meets))
     for job in jobs:
         is_one = job.kind in ("compose", "task")
@@ -38,22 +38,21 @@ def check_jobs(jobs: Sequence[Job]) -> Findings:
             yield from check_launches(group, reached=reached)
         for role in job.roles:
             yield from unfit(role, "relations_of_containers")
-            if role.devices and role.gpus is not None and not role.may_lock:
-                yield fault("pod_ipc_lock", role.gpus)
         yield from _refused(job)
         yield from _shared_devices(job)
         yield from _no_such_pod(job)
         if job.kind in table("launch_places"):
             yield from _pods(job)
             yield from _unlike_pods(job)
-            yield from meeting_points([one for one in job.launches if one.program])
+            yield from meeting_points(
+                [one for one in job.launches if one.program or one.variable("WORLD_SIZE")]
+            )
         yield from _ranks(job)
-    launches = [one for job in jobs for one in job.launches]
     yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
 
 
 def _refused(job: Job) -> Findings:
-    """A variable's value that is no text, and several devices in one name."""
+    """A variable's value that is no text."""
     texts = table("maps_of_texts") if "apiVersion" in job.fields else ()
     for fields in parts_of(Map, job.fields):
         values = [inside(one, "value") for one in items(fields.get("env"))]
@@ -62,17 +61,15 @@ def _refused(job: Job) -> Findings:
         for value in values:
             if isinstance(value, Text) and value.how in ("int", "float", "bool"):
                 yield fault("env_not_text", value)
-        for one in items(fields.get("device_ids")) if job.kind == "compose" else ():
-            if _IN_ONE.fullmatch(str(one)):
-                yield fault(
-                    "devices_in_one", one, names=", ".join(map(repr, re.split(r",\s?", one)))
-                )
 
 
 def _shared_devices(job: Job) -> Findings:
-    """GPUs on which two services that run together start ranks."""
+    """GPUs on which two services that run together start ranks, and several in one name."""
     taken: dict[str, Role] = {}
     for role in job.roles:
+        for one in filter(_IN_ONE.fullmatch, role.ids):
+            names = ", ".join(map(repr, re.split(r",\s?", one)))
+            yield fault("devices_in_one", one, names=names)
         starts = any(one.launcher for one in role.launches)
         twice = [one for one in role.ids if starts and taken.setdefault(one, role) is not role]
         for one in twice[:1]:

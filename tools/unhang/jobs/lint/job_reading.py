@@ -4,42 +4,29 @@ no fault by themselves. Nothing runs the file."""
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from unhang.core.catalogue.setting_values import whole_number
 from unhang.core.quotes import leading_words
-from unhang.jobs.job_files import DEEPSPEED, JobFile, Trait
+from unhang.jobs.job_files import JobFile, Trait
 from unhang.jobs.lint.batch import read_batch
 from unhang.jobs.lint.checks import Context
-from unhang.jobs.lint.lines import limits_in
+from unhang.jobs.lint.hcl_nodes import documents_of
+from unhang.jobs.lint.launch import Launch, Place, is_loopback
+from unhang.jobs.lint.lines import seconds_of, values_in
 from unhang.jobs.lint.linting import lint_text, read_script
+from unhang.jobs.lint.placed import Text, bytes_of
 from unhang.jobs.lint.python_devices import line_of_local_device
-from unhang.jobs.lint.python_names import parse_python, read_names
-from unhang.jobs.lint.settings import find_settings
+from unhang.jobs.lint.python_names import line_of, parse_python, read_names
+from unhang.jobs.lint.settings import OF_CONTAINERS, find_settings
+from unhang.jobs.lint.yaml_launches import jobs_of
+from unhang.jobs.lint.yaml_nodes import Map, parts_of
 
 MOST_TRAITS = 64
-_STATE = re.compile(
-    r"^[ \t]{0,40}(?:-"
-    r" )?[\"']?(?:containerStatuses|lastState|lastTransitionTime|lastTimestamp|phase)[\"']?:",
-    re.MULTILINE,
-)
-_OF_LINE = {
-    "interface": re.compile(
-        r"(?<![\w$])(?P<name>(?:NCCL|GLOO|TP)_SOCKET_IFNAME)[\"']?(?:=|:\s{1,8}|\]\s{0,4}=\s{0,4}|,\s{1,4})[\"']?(?P<value>[=^\w][\w.,@=-]{0,100})"
-    ),
-    "local master": re.compile(
-        r"MASTER_ADDR[\"']?(?:\]\s{0,4}=(?!=)|,|=|:)\s{0,4}[\"']?(?:localhost|127\.0\.0\.1)\b|init_method\s{0,4}=\s{0,4}[\"']tcp://(?:localhost|127\.0\.0\.1)\b"
-    ),
-    "memory": re.compile(
-        r"^#SBATCH\s{1,8}--mem(?:-per-(?:cpu|gpu))?=(?P<slurm>\d{1,8}[KMGT]?)|^\s{1,60}memory:\s{1,8}[\"']?(?P<pod>\d{1,6}[KMGT]i?)|"
-        r"--memory[= ](?P<docker>\d{1,6}[bkmg])"
-    ),
-}  # the value of each: its groups, else all of it
-_SHARDED = re.compile(
-    r'"stage"\s{0,4}:\s{0,4}3|zero_stage:\s{0,4}3|distributed_type:\s{0,4}FSDP|^fsdp_config:|--(?:use_)?fsdp\b|--zero_stage[= ]3',  # noqa: E501
-    re.MULTILINE,
-)
+_STATE = {"containerStatuses", "lastState", "lastTransitionTime", "lastTimestamp", "phase"}
 
 
 def read_job_file(name: str, path: Path, kind: str) -> JobFile | None:
@@ -56,24 +43,26 @@ def read_job_file(name: str, path: Path, kind: str) -> JobFile | None:
 def job_file_of(name: str, text: str, kind: str) -> JobFile:
     """The findings and properties of a script's text."""
     lines = text.splitlines()
-    is_script = kind != DEEPSPEED
-    findings = lint_text(text, kind, Context()) if is_script else []
+    findings = lint_text(text, kind, Context())
     settings = tuple(
         (one.name, one.line)
-        for one in (find_settings(text, kind) if is_script else ())
+        for one in find_settings(text, kind)
         if one.lasting and one.value and not (one.own or one.local)
     )
     wanted = {*(one.line for one in findings), *(line for _, line in settings)}
-    shown = {
-        line: leading_words(raw.strip(), 300) for line, raw in enumerate(lines, 1) if line in wanted
-    }
-    traits, state = tuple(_traits(text, lines, kind)), has_state(text, kind)
+    shown = {line: leading_words(line_of(lines, line), 300) for line in wanted}
+    traits = tuple(
+        Trait(trait, value, line, leading_words(line_of(lines, line), 300))
+        for trait, value, line in islice(dict.fromkeys(_traits(text, kind)), MOST_TRAITS)
+    )
+    state = has_state(text, kind)
     return JobFile(name, kind, len(lines), tuple(findings), settings, traits, shown, state)
 
 
 def has_state(text: str, kind: str) -> bool:
     """Whether a file of pods also has their state or events, which can be read like a log."""
-    return kind == "kubernetes" and _STATE.search(text) is not None
+    parts = parts_of(Map, *documents_of(text, kind)) if kind == "kubernetes" else ()
+    return any(one.keys() & _STATE for one in parts)
 
 
 def only_starts_a_job(path: Path, kind: str) -> bool:
@@ -82,39 +71,27 @@ def only_starts_a_job(path: Path, kind: str) -> bool:
     return kind != "kubernetes" or not has_state(read_script(path) or "", kind)
 
 
-def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
-    if found := _SHARDED.search(text):
-        shown, line = found.group().strip(), text.count("\n", 0, found.start()) + 1
-        yield Trait("sharded", shown, line, shown)
-    if kind == "python" and (tree := parse_python(text)) is not None:
+def _traits(text: str, kind: str) -> Iterator[tuple[str, str, int]]:
+    """(name, value, line) of each property."""
+    place, launches = Place(), list[Launch]()
+    if kind in OF_CONTAINERS:
+        jobs = jobs_of(documents_of(text, kind), lambda _name: "")
+        launches = [one for job in jobs for one in job.launches]
+    elif kind in ("shell", "slurm"):
+        place, launches = read_batch(text)
+    elif kind == "python" and (tree := parse_python(text)) is not None:
         nodes = list(ast.walk(tree))
         if at := line_of_local_device(nodes, read_names(nodes)):
-            shown = leading_words(text.splitlines()[at - 1].strip(), 300)
-            yield Trait("local device", "local rank", at, shown)
-    if kind == "slurm":
-        yield from _of_batch(text)
-    count = 0
-    for line, raw in enumerate(lines, 1):
-        shown = raw[:2000]
-        if shown.lstrip().startswith("# ") or count >= MOST_TRAITS:
-            continue
-        for one in _of_line(shown, line):
-            count += 1
-            yield one
+            yield "local device", "local rank", at
+    if place.nodes and place.nodes > 1:
+        yield "nodes", str(place.nodes), place.nodes.line
+    for row, one in values_in(text, kind, [place.asked, *(one.options for one in launches)]):
+        if row.get("value", one) == one and _FITS.get(row["trait"], Text)(one) is not None:
+            yield row["trait"], str(seconds_of(row, one) or one), one.line
 
 
-def _of_batch(text: str) -> Iterator[Trait]:
-    """The nodes for which a batch script asks Slurm, if it is several."""
-    nodes = read_batch(text).place.nodes
-    if nodes and nodes > 1:
-        yield Trait("nodes", str(nodes), nodes.line, f"#SBATCH --nodes={nodes}")
-
-
-def _of_line(line: str, number: int) -> Iterator[Trait]:
-    shown = leading_words(line.strip(), 300)
-    for name, pattern in _OF_LINE.items():
-        if found := pattern.search(line):
-            value = "=".join(filter(None, found.groups())) or found.group()
-            yield Trait(name, value, number, shown)
-    for _text, limit_s in limits_in(line):
-        yield Trait("limit", str(limit_s), number, shown)
+_FITS: Mapping[str, Callable[[Text], Any]] = {
+    "limit": whole_number,
+    "memory": bytes_of,
+    "local master": lambda one: is_loopback(one.removeprefix("tcp://")) or None,
+}

@@ -82,6 +82,7 @@ class Crowd:
     """Ranks that share the memory of a node or container."""
 
     crowd: int
+    once = ONE
 
     @property
     def limits(self) -> Mapping[str, Any]:
@@ -118,6 +119,7 @@ class Launch(Crowd):
     slots    processes that they take, None if one does not say
     by       what the script itself runs, with the variables that are known there
     at_home  whether it may call its own machine localhost: others do not
+    announced  GPUs of each node of a Ray that its script starts
     inside   how a shell on each node reads it: "raw" if this script expands nothing in it
     """
 
@@ -142,7 +144,7 @@ class Launch(Crowd):
     by: Command = NOTHING
     inside: str | None = None
     at_home: bool = False
-    once = ONE
+    announced: Count = None
 
     def step(self, *kinds: str) -> Step | None:
         """The last step of one of these kinds."""
@@ -269,9 +271,7 @@ class Launch(Crowd):
 
     @property
     def reads_master(self) -> bool:
-        """Whether a program takes the address of MASTER_ADDR; torchrun does not."""
-        if self.launcher:
-            return not self.starter.row.get("own_address")
+        """Whether a script may take the address of MASTER_ADDR."""
         words = (word for one in self.steps[-1:] for word in one.words)
         reads = any(map(_READS_MASTER.search, words))
         return reads and (self.place.on_each or self.step("step") is not None)
@@ -302,11 +302,6 @@ class Launch(Crowd):
     def of_all(self) -> bool:
         """Whether it uses all nodes of the job, and is not one of several steps."""
         return self.place.on_each or self.nodes is self.place.nodes or not self.step("step")
-
-    @property
-    def alone(self) -> bool:
-        """Whether it waits for no other node, and may be a job on each."""
-        return self.waits == 1 and ("reaches" in self.starter.row or self.place.kind != "slurm")
 
     @property
     def runs_python(self) -> bool:
@@ -572,9 +567,8 @@ def launch_of(command: Command, steps: Sequence[Step], place: Place) -> Launch:
     slots = [one.slots for one in hosts if one.slots]
     if slots and len(slots) == len(hosts):
         parts["slots"] = placed(sum(slots), hosts[0].name)
-    names = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
     seen = [step.given("sees") for step in steps]
-    seen += [variable(command.held, one) for one in names]
+    seen += [variable(command.held, f"{one}_VISIBLE_DEVICES") for one in ("CUDA", "NVIDIA")]
     for shown in filter(None, seen):
         if _VISIBLE.fullmatch(shown) and shown not in ("all", "none", "void"):
             parts["gpus"] = placed(len(shown.split(",")), shown)
@@ -662,8 +656,8 @@ def set_by_slurm(options: Mapping[str, str]) -> dict[str, list[Text]]:
     }
 
 
-def gpus_asked(options: Mapping[str, str]) -> str:
+def gpus_asked(options: Mapping[str, Any]) -> Any:
     """GPUs that a job has on each node, "" if it does not say."""
-    asked = (options.get(name, "") for name in ("gpus_per_node", "gres"))
+    asked = [options[name] for name in ("gpus_per_node", "gres") if name in options]
     found = (re.search(r"^(?:gpu:)?(?:[\w.-]{1,40}:)?(\d{1,3})(?=$|[,(])", one) for one in asked)
-    return next((one[1] for one in found if one), "")
+    return next((placed(one[1], at) for at, one in zip(asked, found, strict=True) if one), "")

@@ -12,19 +12,15 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.job_files import Finding
-from unhang.jobs.lint.knowledge import Findings, row_of, said
-from unhang.jobs.lint.launch import Launch, is_loopback, of_each, times
-from unhang.jobs.lint.placed import ONE, Placed, number, placed
-from unhang.jobs.lint.shell import variable, varies
+from unhang.jobs.lint.knowledge import Findings, listed, row_of, said
+from unhang.jobs.lint.launch import Launch, is_loopback, of_each
+from unhang.jobs.lint.placed import Placed, number, placed
+from unhang.jobs.lint.shell import EXPANSION, variable, varies
 
-_GPUS_OF_NODE = re.compile(r"gpus_per_node$|^nproc_per_node$")
 _OF_RANKS = re.compile(
     r"(?:NCCL|GLOO|UCX|FI|TORCH)_(?!.*(?:LOG|DEBUG|DUMP|STATS|TRACE))\w+|(?P<meeting>MASTER_(?:ADDR|PORT))"
 )
-_OF_JOB = re.compile(r"[^%]*\$\{?(?:SLURM_PROCID|OMPI_COMM_WORLD_RANK|PMIX?_RANK)\b[^%]*")
 _OPTIONS = re.compile(r"(?i)arg|opt|flag|env|param|var")
-_UNKNOWN = re.compile(r"\$\{?\w+(?:\[@\])?\}?")
-_READS_FILE = re.compile(r"(?:^|[;&|]\s*)(?:source|\.)\s")
 
 
 def _of_numbers(fits: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -41,7 +37,8 @@ _FITS: Mapping[str, Callable[[Any, Any], bool]] = {
     "never": lambda *_: False,
     "reaches": lambda found, _one: not is_loopback(found),
     "shared": lambda found, _one: not of_each(found),
-    "local": lambda found, _one: not _OF_JOB.fullmatch(str(found)),
+    "seen": lambda device, gpus: device not in [f"cuda:{one}" for one in range(gpus, 64)],
+    "local": lambda found, _one: "%" in str(found) or not varies(found, listed("ranks of a job")),
     "named": lambda found, _one: not of_each(found, re.match),
 }
 
@@ -91,14 +88,15 @@ def check_launches(launches: Sequence[Launch], *, reached: bool = False) -> Find
     """The findings of the launches of one script, pod or task. reached: whether other nodes call
     the first one by its name, so that it may call itself localhost."""
     alone = _on_one_machine(launches)
+    of_ray = max((one.each for one in launches if one.ray and one.each), default=None)
     for launch in launches:
-        here = replace(launch, at_home=alone or (reached and launch.rank == 0))
+        at_home = alone or (reached and launch.rank == 0)
+        here = replace(launch, at_home=at_home, announced=of_ray)
         yield from unfit(here, "relations_of_launches")
-        for check in _CHECKS:
-            yield from check(launch)
+        yield from _hosts(launch)
+        yield from _forwarded(launch)
     yield from _starts(launches)
     yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
-    yield from _ray(launches)
 
 
 def fault(key: str, at: Launch | Placed, where: str = "any", **values: Any) -> Finding:
@@ -126,8 +124,8 @@ def _forwarded(launch: Launch) -> Findings:
     if step is None:
         return
     kind, file = step.row["kind"], step.row.get("env_file")
-    by_mpi = kind == "step" and "keeps" in step.row
-    if not (launch.runs_python or launch.step("launcher", "server") or by_mpi):
+    starts = launch.runs_python or launch.step("launcher", "server")
+    if not (starts or (kind == "step" and "keeps" in step.row)):  # MPI's ranks are of any program
         return
     asked = step.given("gives") or variable(by.held, "SLURM_EXPORT_ENV") or "ALL"
     if "keeps" not in step.row:
@@ -136,21 +134,20 @@ def _forwarded(launch: Launch) -> Findings:
         gives_all = kind in ("step", "launcher") and not launch.elsewhere
         gives_all |= kind == "step" and place.kind == "slurm"
         gives_all |= bool(file and (file in place.text or place.beside(file)))
-    opens = [two for one, two in pairwise(by.words) if _UNKNOWN.fullmatch(two) and one[:1] != "-"]
+    opens = [two for one, two in pairwise(by.words) if EXPANSION.fullmatch(two) and one[:1] != "-"]
     is_open = len(opens) > (kind in ("everywhere", "container"))  # the host, the image
     is_open |= any(map(_OPTIONS.search, opens))
-    if gives_all or is_open or _READS_FILE.search(shown) or step.given("opens"):
+    if gives_all or is_open or varies(shown, ("source", ".")) or step.given("opens"):
         return
     kept = tuple(step.row.get("keeps", ()))
-    lost = [
-        (name, at)
+    lost = {
+        name: at
         for name, at in by.exported.items()
         if (found := _OF_RANKS.fullmatch(name)) and name not in shown and not name.startswith(kept)
         and not (found["meeting"] and launch.launcher)
-    ]  # fmt: skip
-    if lost:
-        names = ", ".join(name for name, _at in lost)
-        yield fault("not_forwarded", lost[0][1], names=names, program=step.row["program"])
+    }  # fmt: skip
+    for at in [*lost.values()][:1]:
+        yield fault("not_forwarded", at, names=", ".join(lost), program=step.row["program"])
 
 
 def _starts(launches: Sequence[Launch]) -> Findings:
@@ -178,9 +175,6 @@ def _starts(launches: Sequence[Launch]) -> Findings:
         yield fault("starts", starts[0], started=placed(started, 0))
 
 
-_CHECKS = (_hosts, _forwarded)
-
-
 def _on_one_machine(launches: Sequence[Launch]) -> bool:
     """Whether a script starts several agents itself, which tries several nodes on one machine."""
     launched = [one for one in launches if one.launcher]
@@ -200,29 +194,9 @@ def meeting_points(launches: Sequence[Launch]) -> Findings:
         apart = numbered and of_job and first.node != other.node and first.point != other.point
         doors = first.place is not other.place and port.isdecimal() and entered.isdecimal()
         joins = first.program == other.program and (first.is_head or met == address != "")
+        joins &= of_job
         alone = [one.point[1] for one in launches].count(entered) == 1  # else others meet there
         odd = is_loopback(address) or is_loopback(met)
         if not odd and (apart or (doors and joins and alone and port != entered)):
             at = other.port or other
             yield fault("two_ports", at, other=first.meeting, line=first.command.line)
-
-
-def _ray(launches: Sequence[Launch]) -> Findings:
-    """GPUs that are asked of Ray, beside those of its cluster or that `ray start` announces."""
-    starts = [one for one in launches if one.step("ray")]
-    given = (number(one.options.get("num_gpus")) for one in starts)
-    announced = max(filter(None, given), default=None)
-    for launch in (one for one in launches if one not in starts):
-        options, place = launch.options, launch.place
-        alone = ONE if len(starts) == 1 and not starts[0].step("step") else None
-        each = (number(one) for name, one in options.items() if _GPUS_OF_NODE.search(name))
-        total = times(announced, place.nodes or alone)
-        asked = [(max(filter(None, each), default=None), announced), (launch.size, total)]
-        if place.kind == "ray":
-            workers = number(options.get("num_workers") or options.get("num_gpus"))
-            with_gpus = options.keys() & {"use_gpu", "num_gpus"}
-            asked = [(launch.all or (workers if with_gpus else None), place.total)]
-        for wanted, has in asked:
-            if wanted and has and wanted > has:
-                yield fault("more_than_ray", wanted, wanted=wanted, has=has)
-                break

@@ -1,18 +1,25 @@
-"""Faults outside settings: time limits of hours, packages that do not exist, versions that a file
-names."""
+"""Values that a file names, as its parsers read them; and faults outside settings: time limits of
+hours, packages that do not exist, versions that a file installs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from packaging.version import Version
 
-from unhang.jobs.lint.checks import LONG_S
-from unhang.jobs.lint.knowledge import Findings, matching, row_of, said
-from unhang.jobs.lint.settings import LONGEST_LINE, runs_only_tests
+from unhang.core.catalogue.own_tables import table
+from unhang.core.catalogue.setting_values import whole_number
+from unhang.jobs.lint.knowledge import Findings, row_of, said
+from unhang.jobs.lint.launch import Options
+from unhang.jobs.lint.placed import Text, placed
+from unhang.jobs.lint.python_names import line_of
+from unhang.jobs.lint.settings import find_settings, runs_only_tests
 
-SHORT_S = 120
+NamedValue = tuple[Mapping[str, Any], Text]  # with its row
+SHORT_S, LONG_S = 120, 7200
+LONGEST_LINE = 4000
 _NO_PACKAGE = re.compile(r"linux-(?:image-|headers-)?generic-5\.5\b")
 _NCCL = re.compile(
     r"nvidia-nccl-cu(?P<major>\d{2})==(?P<version>\d{1,2}\.\d{1,3}\.\d{1,3})|\blibnccl2=(?P<deb>\d{1,2}\.\d{1,3}\.\d{1,3})"
@@ -28,29 +35,44 @@ _LIBRARY_PATH = re.compile(
 )
 
 
-def check_lines(text: str) -> Findings:
-    """Findings about single lines."""
+def check_lines(text: str, values: Iterable[NamedValue]) -> Findings:
+    """Findings about single lines and values."""
+    lines = text.splitlines()
+    for row, one in values:
+        limit_s = seconds_of(row, one)
+        if limit_s >= LONG_S:
+            yield said("long_limit", one.line, one.shown, {"hours": limit_s / 3600})
+        elif 0 < limit_s <= SHORT_S and "timeout" in line_of(lines, one.line).lower():
+            yield said("short_limit", one.line, one.shown, {"limit_s": limit_s})
     benchmark = runs_only_tests(text)  # no framework, so no other libnccl than its own is loaded
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw[:LONGEST_LINE]
-        if line.lstrip().startswith("# "):
-            continue
-        for shown, limit_s in limits_in(line):
-            if limit_s >= LONG_S:
-                yield said("long_limit", number, shown, {"hours": limit_s / 3600})
-            elif 0 < limit_s <= SHORT_S and "timeout" in line.lower():
-                yield said("short_limit", number, shown, {"limit_s": limit_s})
-        is_read = not benchmark and not line.lstrip().startswith("#")
-        if is_read and (found := _LIBRARY_PATH.search(line[:4000])):
+    for number, line in _without_comments(lines):
+        if not benchmark and (found := _LIBRARY_PATH.search(line)):
             yield said("foreign_library", number, found["path"], {})
         if found := _NO_PACKAGE.search(line):
             yield said("no_package", number, found.group(), {})
 
 
-def limits_in(line: str) -> Iterator[tuple[str, int]]:
-    """(text, seconds) of each time limit that a line sets."""
-    for key, found in matching("time_limits", line):
-        yield found.group().strip(), int(found[1]) * row_of("time_limits", key)["unit_s"]
+def _without_comments(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, the beginning of long ones."""
+    for number, line in enumerate(lines, 1):
+        if not line.lstrip().startswith("#"):
+            yield number, line[:LONGEST_LINE]
+
+
+def values_in(text: str, kind: str, options: Iterable[Options]) -> Iterator[NamedValue]:
+    """The values in a file whose names are in the table: settings, options, fields, and variables
+    and arguments of Python."""
+    found = [pair for given in options for pair in given.items()]
+    for one in find_settings(text, kind, table("named_values").__contains__):
+        found.append((one.name, placed(one.value or "", one.line, f"{one.name}={one.value}")))
+    for name, value in found:
+        if row := row_of("named_values", name):
+            yield row, value
+
+
+def seconds_of(row: Mapping[str, Any], value: str) -> int:
+    """The time limit that a named value is; 0 for another one."""
+    return (whole_number(value) or 0) * row["unit_s"]
 
 
 def versions_in(text: str) -> tuple[str | None, str | None]:
@@ -67,11 +89,7 @@ def versions_in(text: str) -> tuple[str | None, str | None]:
 def check_fits(text: str) -> Findings:
     """An NCCL wheel that is older than the one that torch was built with, or of another CUDA: then
     one is missing a symbol, or two are loaded."""
-    lines = [
-        (number, line[:LONGEST_LINE])
-        for number, line in enumerate(text.splitlines(), 1)
-        if not line.lstrip().startswith("#")
-    ]
+    lines = [*_without_comments(text.splitlines())]
     torch = next(
         (found for _, line in lines if (found := _TORCH.search(line)) and found["version"]), None
     )

@@ -24,10 +24,16 @@ from unhang.jobs.lint.hcl_nodes import documents_of, read_hcl
 from unhang.jobs.lint.job_faults import check_jobs
 from unhang.jobs.lint.knowledge import Findings, said
 from unhang.jobs.lint.launch_faults import check_launches
-from unhang.jobs.lint.lines import RCCL, check_fits, check_lines, versions_in
-from unhang.jobs.lint.python_names import read_python
+from unhang.jobs.lint.lines import (
+    RCCL,
+    check_fits,
+    check_lines,
+    values_in,
+    versions_in,
+)
+from unhang.jobs.lint.python_names import line_of, read_python
 from unhang.jobs.lint.python_ranks import check_python
-from unhang.jobs.lint.settings import IGNORED, OF_CONTAINERS, find_settings, kind_of
+from unhang.jobs.lint.settings import OF_CONTAINERS, find_settings, ignored_lines, kind_of
 from unhang.jobs.lint.yaml_launches import jobs_of
 from unhang.jobs.lint.yaml_nodes import read_yaml
 
@@ -36,7 +42,6 @@ LARGEST = 8 * 1024 * 1024
 MOST_FILES = 100_000  # of a folder
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 1 << 30, 600
 SHOWN_NOTES = 50
-MOST_LINES = 4  # of a finding
 LONGEST_FOUND = 160
 SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
@@ -191,14 +196,16 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
         context.beside,
     )
     found = check_settings(find_settings(text, kind), here)
-    found += [*check_lines(text), *check_fits(text), *check_parsed(text, kind)]
+    found += [*check_fits(text), *check_parsed(text, kind)]
+    launches = [one for job in jobs for one in job.launches]
     if kind == "python":
         found += check_python(text)
     elif kind in ("shell", "slurm"):
-        batch = read_batch(text, context.beside)
-        found += [*check_launches(batch.launches), *check_directives(batch, text)]
-    found += check_jobs(jobs)
-    ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
+        place, launches = read_batch(text, context.beside)
+        found += [*check_launches(launches), *check_directives(place.asked, text)]
+    found += check_jobs(jobs, launches)
+    found += check_lines(text, values_in(text, kind, [one.options for one in launches]))
+    ignored = ignored_lines(text)
     found = [
         replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND))
         for one in found
@@ -221,20 +228,19 @@ def check_parsed(text: str, kind: str) -> Findings:
     if not read.is_read:
         yield said("not_read", 1, "the whole file", values, source)
     elif read.line is not None:
-        line = "".join(text.splitlines()[read.line - 1 :][:1])
-        is_template = _TEMPLATE.search(line if kind == "python" else text)
-        shown = line.strip() or "the end of the file"
-        yield said("template" if is_template else "not_valid", read.line, shown, values, source)
+        line = line_of(text.splitlines(), read.line)
+        key = "template" if _TEMPLATE.search(line if kind == "python" else text) else "not_valid"
+        yield said(key, read.line, line or "the end of the file", values, source)
 
 
 def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
-    """One finding in at most four lines: where and what in the first, which editors and CI read;
-    why and what instead below it, wrapped; the other outputs have all of it, and the source.
+    """One finding in at most four lines, or three if there are eight: where and what in the first,
+    which editors and CI read; why and what instead below it; the other outputs have all of it.
 
     width: columns; by default COLUMNS, else those of the terminal, else 100.
     """
     width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if width is None else width
-    lines = []
+    lines, most = [], 3 if len(document["findings"]) >= 8 else 4
     advised: dict[tuple[str, ...], int] = {}
     for one in document["findings"]:
         file, rule, why, instead, found = (
@@ -245,8 +251,8 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
         if first != one["line"]:
             lines.append(f"{head}, as in line {first}")
             continue
-        reason = _part("why", why, width, MOST_LINES - 2)
-        lines += [head, *reason, *_part("instead", instead, width, MOST_LINES - 1 - len(reason))]
+        reason = _part("why", why, width, most - 2)
+        lines += [head, *reason, *_part("instead", instead, width, most - 1 - len(reason))]
     notes = [
         f"{visible(one['file'], 200)}: {one['note']}" for one in document["files"] if one["note"]
     ]

@@ -61,10 +61,9 @@ def check_devices(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findin
         yield finding_at(lines, starts[0].lineno, "no_device", shown=shown, line=taken)
     if (late := _late_choice(starts, nodes, calls)) is not None:
         yield finding_at(lines, late[0].line, "late_device", text=late[0].text, line=late[1])
-    taking = (one for one in of_kind(nodes, (Call, JoinedStr)))
     taken_by_global = (
         one.lineno
-        for one in taking
+        for one in of_kind(nodes, (Call, JoinedStr))
         if any(_is_global(index, nodes, calls.names) for index in _indexes(one))
     )
     if (line := min(taken_by_global, default=None)) is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
 from unhang.core.catalogue.own_tables import table
+from unhang.jobs.job_files import DEEPSPEED
 from unhang.jobs.lint.hcl_nodes import documents_of
 from unhang.jobs.lint.knowledge import matching
 from unhang.jobs.lint.placed import Text, placed
@@ -21,7 +22,6 @@ from unhang_node.facts.parse.nccl_conf import parse_nccl_conf
 
 KINDS = ("shell", "slurm", "docker", "kubernetes", "nomad", "systemd", "nccl_conf", "python")
 OF_CONTAINERS = ("kubernetes", "nomad")
-LONGEST_LINE = 20_000
 _NAMED = re.compile(r"CL_|GLOO_")
 _MISSPELT = re.compile(r"(?:NCC|NCL|NCLL|NCCCL|NNCL|NCLC|CNCL)_(?=[A-Z])")
 _WANTED = re.compile(
@@ -80,23 +80,32 @@ def kind_of(name: str, text: str) -> str:
     )
 
 
-def find_settings(text: str, kind: str) -> list[Setting]:
-    """The settings of NCCL and of torch's NCCL backend in a file of this kind, in its order."""
+def wanted(name: str) -> bool:
+    """Whether lint checks this variable."""
+    return (_WANTED.match(name) or _MISSPELT.match(name)) is not None
+
+
+def find_settings(text: str, kind: str, named: Callable[[str], bool] = wanted) -> list[Setting]:
+    """The settings of NCCL and of torch's NCCL backend in a file of this kind, in its order.
+    named: another choice of fields, of Python's variables, and of its `function argument`."""
     if kind == "nccl_conf":
         return list(_conf(text))
-    lines = [line[:LONGEST_LINE] for line in text.splitlines()]
     found: list[Setting] = []
-    if kind in OF_CONTAINERS:
+    if kind in (*OF_CONTAINERS, DEEPSPEED):
         found += _of_documents(documents_of(text, kind))
     elif kind == "python":
         found += _python(text)
     else:
         lines_of = _OF_FILES.get(kind)
         found += _script(lines_of.sub(_as_shell, text) if lines_of else text)
-    ignored = {number for number, line in enumerate(lines, 1) if IGNORED.search(line)}
-    return sorted(
-        dict.fromkeys(one for one in found if one.line not in ignored), key=lambda one: one.line
-    )
+    ignored = ignored_lines(text)
+    kept = (one for one in found if one.line not in ignored and named(one.name))
+    return sorted(dict.fromkeys(kept), key=lambda one: one.line)
+
+
+def ignored_lines(text: str) -> set[int]:
+    """The lines that say that lint is to leave them out."""
+    return {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
 
 
 def _as_shell(line: re.Match[str]) -> str:
@@ -110,16 +119,10 @@ def _as_shell(line: re.Match[str]) -> str:
     return f"export {old[1]}={old[2]}" if old else f"export {rest}"
 
 
-def wanted(name: str) -> bool:
-    """Whether lint checks this variable."""
-    return (_WANTED.match(name) or _MISSPELT.match(name)) is not None
-
-
 def runs_only_tests(text: str) -> bool:
     """Whether a file runs NCCL's tests and names no framework."""
-    return (_TEST_OF_NCCL.search(text) or _TESTS.search(text)) is not None and _FRAMEWORK.search(
-        text
-    ) is None
+    tests = _TEST_OF_NCCL.search(text) or _TESTS.search(text)
+    return tests is not None and not _FRAMEWORK.search(text)
 
 
 def meant_name(name: str) -> str:
@@ -140,9 +143,9 @@ def _script(text: str, first: int = 1, depth: int = 0) -> Iterator[Setting]:
         own = plain and name in used
         local = runs and plain and name not in used | exported
         inner.append(placed(value.strip("\"'"), value))
-        if wanted(name) and how == "unset_command":
+        if how == "unset_command":
             yield Setting(name, None, value.line, unset=True)
-        elif wanted(name):
+        else:
             lasting = how != "command"
             yield Setting(name, _plain(value), value.line, lasting, own=own, local=local)
     for command in script.commands:
@@ -181,16 +184,16 @@ def _of_documents(documents: list[Any]) -> Iterator[Setting]:
     for part in parts_of(object, *documents):
         if isinstance(part, Map):
             name = part.get("name")
-            if isinstance(name, Text) and wanted(name) and part.keys() & {"value", "valueFrom"}:
+            if isinstance(name, Text) and part.keys() & {"value", "valueFrom"}:
                 yield Setting(name, _of_yaml(part.get("value")), name.line)
             for key, value in part.items():
-                if isinstance(value, Text) and _YAML_KEY.fullmatch(key) and wanted(key):
-                    yield Setting(key, _of_yaml(value), key.line)
+                if isinstance(value, Text) and (_YAML_KEY.fullmatch(key) or not wanted(key)):
+                    yield Setting(key, _of_yaml(value), value.line)
         if isinstance(part, Text) and _NAMED.search(part) and len(part.split()) > 1:
             yield from _script(part, part.line, 1)
         for one in part if isinstance(part, list) else ():
             pair = _PAIR.fullmatch(one) if isinstance(one, Text) else None
-            if pair and wanted(pair["name"]):
+            if pair:
                 yield Setting(pair["name"], _plain(pair["value"]), one.line)
 
 
@@ -199,19 +202,22 @@ def _of_yaml(value: object) -> str | None:
 
 
 def _python(text: str) -> Iterator[Setting]:
-    """Assignments to an item of a map, calls that set a variable, and maps of names."""
+    """Assignments to an item of a map, calls that set a variable, maps of names, and arguments."""
     tree = parse_python(text)
     for node in ast.walk(tree) if tree else ():
         pairs: list[tuple[Any, Any]] = []
         if isinstance(node, ast.Assign):
             pairs = [(one.slice, node.value) for one in of_kind(node.targets, ast.Subscript)]
-        elif isinstance(node, ast.Call) and last_name(node) in ("setdefault", "putenv", "setenv"):
-            pairs = [(node.args[0], node.args[-1])] if node.args else []
+        elif isinstance(node, ast.Call):
+            function = last_name(node)
+            pairs = [(ast.Constant(f"{function} {one.arg}"), one.value) for one in node.keywords]
+            if function in ("setdefault", "putenv", "setenv") and node.args:
+                pairs.append((node.args[0], node.args[-1]))
         elif isinstance(node, ast.Dict):
             pairs = [*zip(node.keys, node.values, strict=True)]
         for key, value in pairs:
             name, given = (getattr(one, "value", None) for one in (key, value))
-            if isinstance(name, str) and wanted(name):
+            if isinstance(name, str):
                 is_known = isinstance(given, (str, int)) and " " not in str(given)  # else a help
                 yield Setting(name, str(given) if is_known else None, value.lineno)
 

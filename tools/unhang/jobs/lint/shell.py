@@ -19,7 +19,6 @@ from unhang.jobs.lint.placed import Text, placed
 LARGEST = 384 * 1024
 MOST_COMMANDS = 4000
 LONGEST_WORD = 20_000
-MOST_NAMES = 16  # that change in a loop
 Held = Mapping[str, list[Text]]
 """Variables with a known value, an array with its words."""
 Loop = Mapping[str, Sequence[object]]
@@ -28,14 +27,10 @@ _OF_SOME = ("if_statement", "case_statement", "while_statement", "for_statement"
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion")
 _LOOPS = ("for_statement", "c_style_for_statement", "while_statement")
 _ASSIGNED = "variable_name variable_assignment"
+_PLAIN = ("word", "simple_expansion", "expansion")
 EXPANSION = re.compile(
     r"\$\{?(?P<sign>[!#]?)(?P<name>\w+)(?:\[(?P<index>[@*]|\d{1,4})\])?(?::?[-=](?P<default>[^}$]*))?\}?"
 )
-_SEQUENCE = re.compile(r"(?:\$\(seq |\{)(\d{1,4})(?: |\.\.)(\d{1,4})[)}]")
-_EXPORTS_ALL = re.compile(r"set (?:-\w{0,4}a\w{0,4}|-o allexport)")
-_CHANGED = re.compile(r"(?<![\w-])(\w+)(?:\+\+|\+?=(?!=))")
-_NEXT = re.compile(r"(?<![\w-])(\w+)(?:\+\+|\+=|=\$\(\(\s?\$?(?:\1)\b)")
-_LINES = re.compile(r"\bwc -l\s*<?\s*([\w./-]*)")
 _OPERATORS = {
     "+": operator.add,
     "-": operator.sub,
@@ -44,8 +39,7 @@ _OPERATORS = {
     "%": operator.mod,
 }
 _LONGEST_SUM = 200
-# some nodes leave here
-_LEAVES = re.compile(r"(?:RANK|NODEID|PROCID|INDEX|HOSTNAME)\b.*\b(?:exit|return)\b", re.DOTALL)
+_OF_NODE = ("RANK", "NODEID", "PROCID", "INDEX", "HOSTNAME")  # ends of its variables
 
 
 class Command(NamedTuple):
@@ -129,19 +123,18 @@ class _Reading:
                 self.exported[name] = self.raw.get(name) or self._placed("", node)
             elif kind == "command":
                 yield self._command(node, of_some, loop)
+                narrowed |= raw_of(children[0]) in ("exit", "return") and _is_of_some_nodes(node)
             elif kind == "redirected_statement":
                 self._write(node)
                 waiting += [(one, of_some, loop) for one in children[:1]]
             else:
                 tested = kind == "list" and children and children[0].type == "test_command"
-                if kind in ("if_statement", "list") and _LEAVES.search(raw_of(node)):
-                    narrowed = True
                 if kind in _LOOPS:
-                    # the text of a loop has that of the loops in it
-                    text = "" if loop else raw_of(node)[:LONGEST_WORD]
-                    counted = dict.fromkeys(_NEXT.findall(text), ())
+                    # what a loop changes includes what the loops in it change
+                    changed = {} if loop else dict(_changed(node))
+                    counted = dict.fromkeys((one for one in changed if changed[one]), ())
                     loop = {**loop, **counted, **self._turns(node)}
-                    for one in (*loop, *_CHANGED.findall(text)):
+                    for one in (*loop, *changed):
                         self.held.pop(one, None)
                 elif tested or kind in _OF_SOME:
                     loop = {}
@@ -152,12 +145,10 @@ class _Reading:
 
     def words(self) -> Iterator[str]:
         """All words, also in strings, and names but those that it assigns; of a path the last."""
-        waiting = [self.tree.root_node]
-        while waiting:
-            node = waiting.pop()
-            inner, around = node.named_children, node.parent.type if node.parent else ""
-            waiting += inner
-            if not (inner or node.type == "comment" or f"{node.type} {around}" == _ASSIGNED):
+        for node in _parts(self.tree.root_node):
+            around = node.parent.type if node.parent else ""
+            is_word = node.type != "comment" and f"{node.type} {around}" != _ASSIGNED
+            if is_word and not node.named_children:
                 words = raw_of(node).strip("'\"").split()
                 yield from (one.rpartition("/")[2] for one in words)
 
@@ -168,14 +159,23 @@ class _Reading:
             names = [raw_of(one) for one in first.named_children[1:]]
             return dict.fromkeys(filter(str.isidentifier, names), ())
         if loop.type == "for_statement":
-            words = [word for one in others[:-2] for word in self._words(one)]
-            if ends := _SEQUENCE.fullmatch(" ".join(words)):
-                return {raw_of(first): range(int(ends[1]), int(ends[2]) + 1)}
+            values = others[:-2]
+            words: Sequence[object] = [word for one in values for word in self._words(one)]
+            if values and values[0].type in ("brace_expression", "command_substitution"):
+                words = self._sequence(values[0])
             return {raw_of(first): words if _is_known(words) else ()}
         name, *bounds = [*first.named_children, *others[0].named_children[1:]]
         ends_at = [one for one in map(self._number, bounds) if one is not None]
         is_known = len(ends_at) == len(bounds) == 2 and "=" not in raw_of(others[0])
         return {raw_of(name): range(*ends_at) if is_known else ()}
+
+    def _sequence(self, node: Node) -> Sequence[object]:
+        """The numbers of {0..7} and of $(seq 0 7); none if they are not known."""
+        inner = node.named_children
+        if inner[0].type == "command":
+            inner = inner[0].named_children[1:]
+        ends = [one for one in map(self._number, inner) if one is not None]
+        return range(ends[0], ends[1] + 1) if len(ends) == len(inner) == 2 else ()
 
     def _write(self, node: Node) -> None:
         """A file that a here document fills."""
@@ -198,7 +198,7 @@ class _Reading:
         self.assigned.append((name, shown, around))
         if around != "variable_assignment" and (self.exports_all or around in _EXPORTING):
             self.exported[name] = shown
-        if varies(raw, [*loop, name] if loop else ()):
+        if loop and value and not {*loop, name}.isdisjoint(map(raw_of, _parts(value))):
             loop[name] = ()
         if of_some or sum(map(len, words)) > LONGEST_WORD:
             self.held.pop(name, None)
@@ -224,7 +224,8 @@ class _Reading:
         text = " ".join(raw_of(node).replace("\\\n", " ").split())
         held, raw, exported = self.held, self.raw, self.exported
         self.held, self.raw, self.exported = before
-        self.exports_all |= _EXPORTS_ALL.fullmatch(text) is not None
+        if words[:1] == ["set"] and len(words) > 1:
+            self.exports_all |= "allexport" in words or "a" in words[1].partition("-")[2]
         writes = writes and not raw_of(whole).endswith(("&1", "&2"))
         shared = (of_some, together, writes, exported, loop)
         return Command(self._line(node), text, words, held, raw, *shared)
@@ -250,7 +251,7 @@ class _Reading:
         if node.type in _EXPANSIONS:
             return self._value(node)
         if node.type == "command_substitution":
-            return self._counted(raw) or raw
+            return self._counted(node) or raw
         if node.type == "raw_string":
             return raw.strip("'")
         source, quoted = node.text or b"", node.type == "string"
@@ -262,12 +263,12 @@ class _Reading:
         rest = source[at:end].decode("utf-8", "replace")
         return "".join([*parts, re.sub(r"\\(\n|.)", lambda one: one[1].strip("\n") or " ", rest)])
 
-    def _counted(self, raw: str) -> str:
+    def _counted(self, node: Node) -> str:
         """The lines that `wc -l` counts; "" if they are not known."""
-        found = _LINES.search(raw)
-        if found and "scontrol show hostname" in raw:
+        words = [self._text(one) for one in _parts(node) if one.type in _PLAIN]
+        if words[:1] == ["scontrol"] and words[-2:] == ["wc", "-l"]:
             return self._held("SLURM_NNODES")
-        written = self.written.get(found[1], "") if found else ""
+        written = self.written.get(words[-1], "") if words[:2] == ["wc", "-l"] else ""
         return str(len([*filter(str.strip, written.splitlines())])) if written else ""
 
     def _value(self, node: Node) -> str:
@@ -319,15 +320,39 @@ class _Reading:
 _EXPORTING = ("declaration_command", "command")
 
 
-def _is_known(words: list[Text]) -> bool:
+def _is_known(words: Sequence[object]) -> bool:
     """Whether these are all words of an array: an unknown one may be several."""
-    return not any("$" in one or "`" in one or "*" in one for one in words)
+    return not any("$" in one or "`" in one or "*" in one for one in map(str, words))
 
 
-def varies(text: str, names: Iterable[str]) -> bool:
-    """Whether a text names one of these variables, of the first of them."""
-    few = islice(names, MOST_NAMES)
-    return any(re.search(rf"\$\{{?{one}\b|[(\[][^)\]]{{0,80}}\b{one}\b", text) for one in few)
+def _parts(node: Node) -> Iterator[Node]:
+    """A node and those inside of it, in the order of the text."""
+    waiting = [node]
+    while waiting:
+        yield (one := waiting.pop())
+        waiting += one.named_children[::-1]
+
+
+def _changed(loop: Node) -> Iterator[tuple[str, bool]]:
+    """The variables that a loop changes, and whether they get another value in each turn."""
+    for one in islice(_parts(loop), LONGEST_WORD):
+        sign, name = one.next_sibling, raw_of(one)
+        if one.type == "variable_name" and sign and sign.type in ("=", "+=", "++", "--", "-="):
+            yield name, sign.type != "=" or name in map(raw_of, _parts(sign.next_sibling or sign))
+
+
+def _is_of_some_nodes(node: Node) -> bool:
+    """Whether a node's own number or name decides if it gets there."""
+    around = node.parent
+    while around and around.type not in ("if_statement", "list"):
+        around = around.parent
+    names = islice(_parts(around), LONGEST_WORD) if around else ()
+    return any(raw_of(one).endswith(_OF_NODE) for one in names if one.type == "variable_name")
+
+
+def varies(text: object, names: Iterable[str]) -> bool:
+    """Whether a text names one of these variables."""
+    return not read_shell(str(text), {}).words.isdisjoint(names)
 
 
 def variable(held: Held, name: str) -> Text | None:

@@ -25,7 +25,15 @@ from unhang.jobs.lint.launch import (
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, bytes_of, number, placed
 from unhang.jobs.lint.python_names import last_name, of_kind, parse_python
 from unhang.jobs.lint.shell import Command, Held, Script, read_shell
-from unhang.jobs.lint.yaml_nodes import Map, inside, items, maps, parts_of, texts_in
+from unhang.jobs.lint.yaml_nodes import (
+    Map,
+    inside,
+    items,
+    maps,
+    parts_of,
+    texts_in,
+    values_of,
+)
 
 WORDS = ("entrypoint", "command", "args")
 ON_RAY = ("RayJob", "RayCluster")
@@ -35,10 +43,7 @@ MOST_NODES = 20_000
 COUNTS = ("maxReplicas", "replicas", "parallelism", "numNodes", "completions")
 _GPU = re.compile(r"(?:\.(?:com|ai)/|^)gpu$")
 # not vpc.amazonaws.com/efa: Amazon's EKS nodes start containers with unlimited locked memory
-_RDMA = re.compile(
-    r"(?:rdma/|nvidia\.com/(?:hostdev|sriov|rdma))[^:]*: *[1-9]|path: /dev/infiniband"
-)
-_OF_WORKER = re.compile(r"'GPU': ([\d.]{1,6})\b")
+_RDMA = ("rdma/", "nvidia.com/hostdev", "nvidia.com/sriov", "nvidia.com/rdma")
 _OF_POD = re.compile(r"\$\((\w{1,80})\)")
 _TASKS = (("skypilot", "num_nodes", "run"), ("dstack", "nodes", "commands"))
 
@@ -104,7 +109,8 @@ def jobs_of(documents: Iterable[Any], beside: Callable[[str], str]) -> list[Job]
     maps = [one for one in documents if isinstance(one, Map)]
     started = [inside(one, "spec", "entrypoint") for one in maps]
     texts = [placed(beside(name), one, how="beside")
-             for one in started for name in str(one).split() if name.endswith(".py")]  # fmt: skip
+             for one in started for name in read_shell(str(one), {}).words
+             if name.endswith(".py")]  # fmt: skip
     asked = [number for text in parts_of(Text, *maps, texts) for number in _scaled(text)]
     is_one = sum(str(one.get("kind")) in ON_RAY for one in maps) == 1  # else not known of which
     return [_job(one, asked if is_one else ()) for one in maps]
@@ -115,13 +121,13 @@ def _scaled(text: Text) -> Iterator[Number]:
     tree = parse_python(text) if "ScalingConfig(" in text else None
     for call in of_kind(ast.walk(tree), ast.Call) if tree else ():
         given = {one.arg: ast.unparse(one.value) for one in call.keywords}
-        workers, each = given.get("num_workers", ""), given.get("resources_per_worker", "")
+        workers, each = given.get("num_workers", ""), given.get("resources_per_worker", "{}")
         if last_name(call) == "ScalingConfig" and given.get("use_gpu") == "True":
-            gpus = _OF_WORKER.search(each)
-            if workers.isdecimal() and ("GPU" not in each or gpus):
+            gpus = str(inside(*values_of(each), "GPU") or 1)  # a map of Python is one of YAML
+            if workers.isdecimal() and gpus.replace(".", "").isdecimal():
                 line = 0 if text.how == "beside" else call.lineno - 1
                 at = placed(0, text.line + line, f"num_workers={workers}")
-                yield placed(int(int(workers) * float(gpus[1] if gpus else 1)), at)
+                yield placed(int(int(workers) * float(gpus)), at)
 
 
 def _job(fields: Map, asked: Sequence[Number]) -> Job:
@@ -281,14 +287,15 @@ def _containers(
     holder: Map, pods: int | None, params: Map, version: str
 ) -> Iterator[tuple[Role, Map]]:
     """The containers of a pod, with what the pod itself gives them."""
-    everything = [*parts_of(Text, holder)]
-    shown = [" ".join(one.shown.replace('"', "").split()) for one in everything]
-    has_shared = version.startswith("ray.io/") or any(SHARED_MEMORY in one for one in everything)
-    has_shared = has_shared or "hostIPC: true" in shown
-    sizes = [bytes_of(one) for one in everything if one.shown.startswith("sizeLimit")]
-    limit = next(filter(None, sizes), None) if "medium: Memory" in shown else None
-    rdma = [one for one, text in zip(everything, shown, strict=True) if _RDMA.match(text)]
-    lock = "IPC_LOCK" in everything or "privileged: true" in shown
+    texts = [*parts_of(Text, holder)]
+    fields = [pair for part in parts_of(Map, holder) for pair in part.items()]
+    has_shared = version.startswith("ray.io/") or any(SHARED_MEMORY in one for one in texts)
+    has_shared = has_shared or ("hostIPC", "true") in fields
+    sizes = (bytes_of(one) for name, one in fields if name == "sizeLimit")
+    limit = next(filter(None, sizes), None) if ("medium", "Memory") in fields else None
+    rdma = [one for name, one in fields if name.startswith(_RDMA) and number(one)]
+    rdma += [one for one in texts if one.startswith("/dev/infiniband")]
+    lock = "IPC_LOCK" in texts or ("privileged", "true") in fields
     listed = items(holder.get("containers")) if "containers" in holder else [holder]
     for own in (one for one in listed if isinstance(one, Map)):
         resources = inside(own, "resources") or inside(own, "resourcesPerNode")
@@ -303,7 +310,7 @@ def _containers(
             place=Place(memory=bytes_of(inside(resources, "limits", "memory"))),
             devices=next(iter(rdma), None),
             may_lock=lock,
-            host_network="hostNetwork: true" in shown,
+            host_network=("hostNetwork", "true") in fields,
         )
         yield made, own
 
@@ -394,6 +401,6 @@ def _launches(parts: Sequence[Any], place: Place) -> Iterator[Launch]:
     for one in scripts:
         yield from launches_of(read_shell(one, place.held, one.line), place)
     if words and not scripts:
-        at = next((one for one in words if re.search("torch|accelerate", one)), words[0])
+        at = next((one for one in words if one in table("launchers")), words[0])
         command = Command(at.line, " ".join(words), words, place.held, {})
         yield from launches_of(Script([command], {}, []), place)

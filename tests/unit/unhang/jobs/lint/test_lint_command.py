@@ -201,12 +201,3 @@ def test_gpus_of_a_pod_in_braces_are_read(tmp_path, capsys, braces):
         " {add: [IPC_LOCK]}}\n    "
     )
     assert findings(tmp_path, capsys, "pod.yaml", POD + mounted + braces) == []
-
-
-def test_call_is_quoted_to_its_end(tmp_path, capsys):
-    call = "dist.init_process_group('nccl', timeout=timedelta(seconds=5))\n"
-    assert [
-        found
-        for _, rule, found in findings(tmp_path, capsys, "a.py", call)
-        if rule == "timeout-short"
-    ] == ["timedelta(seconds=5)"]

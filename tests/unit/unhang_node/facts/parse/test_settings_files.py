@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unhang_node.base.parse.allowed_names import (
-    Assignment,
     allowed_assignments,
     allowed_value,
     is_allowed,
 )
+from unhang_node.base.parse.assignment import Assignment
 from unhang_node.facts.parse.env_files import (
     container_prefixed,
     parse_containers_conf,

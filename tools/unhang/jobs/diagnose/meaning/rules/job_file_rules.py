@@ -238,7 +238,7 @@ def _of_interfaces(facts: Facts) -> Iterator[Evidence]:
     if not there or failed is None:
         return
     for file, trait in _traits(facts, "interface"):
-        wanted = trait.value.partition("=")[2]
+        wanted = trait.value
         if wanted.startswith("^") or any(
             _takes(one, name) for one in wanted.split(",") for name in there
         ):
