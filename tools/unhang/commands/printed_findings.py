@@ -80,12 +80,13 @@ def _tells(path: Sequence[str]) -> bool:
 
 def _faults(rule: Rule, judged: Judged, world: World, printed: Printed) -> Iterator[PrintedFault]:
     read = [path for path, _ in judged.evidence]
-    own = [path for path in read if judged.item and path.startswith(judged.item)]
-    places = _places(own, printed) or _places({*read} - RELEASES, printed)
+    item = judged.item or ""  # a row of a table has no line
+    own = [path for path in read if path.startswith(item)]
+    places = _places({*read} - RELEASES if item.startswith("tables.") else own, printed)
     # an output may be of some GPUs alone
-    if not places or (judged.item is None and "gpus.count" in read):
+    if not places or (not item and "gpus.count" in read):
         return
-    items = items_of(rule, world) if judged.item is not None else {}
+    items = items_of(rule, world) if item else {}
     texts, _ = described(rule, judged, world, items)
     shown = {*read} & printed.at.keys()
     is_remark = shown and shown <= RELEASES
@@ -100,13 +101,13 @@ def _faults(rule: Rule, judged: Judged, world: World, printed: Printed) -> Itera
 
 def _places(read: Iterable[str], printed: Printed) -> list[int]:
     """The lines of values, of what is below them, and, but for Xids, which diagnose has, of what
-    they are part of."""
+    they are looked up by."""
     return [
         at
         for one in read
         for path, at in printed.at.items()
         if path.startswith(one)
-        or (one.startswith((f"{path}.", f"{path}[")) and path != "faults.events")
+        or (one.startswith((f"{path}.", f"{path}[")) and path[:7] != "faults.")
     ]
 
 
