@@ -194,14 +194,6 @@ def test_advice_for_a_part_is_that_of_its_kind(tmp_path):
     )
 
 
-def test_all_eight_cards_at_half_of_what_they_can_are_found_by_the_table():
-    healthy = PLATFORMS["h100_infiniband"]()
-    slow = changed(healthy, {"facts": {"network.rdma[*].ports[0].rate_gbps": 200.0}})
-    rule = "rdma-port-at-half-of-what-its-card-can"
-    assert rule not in found_on_node(healthy)
-    assert found_on_node(slow)[rule] == "warning"
-
-
 def rails(swapped=()):
     """A node with a subnet for each rail. swapped: two rails whose cables were exchanged."""
     order = list(range(8))
@@ -317,18 +309,6 @@ def test_values_that_few_nodes_have_are_differences_and_what_two_sorts_have_is_n
     part = part_of(row, row["fields"][0], "").value
     rows = [(value, [f"gpu{place}"]) for place, value in enumerate(values)]
     assert len(compared(rows, part, tables)) == differences
-
-
-def test_gid_index_of_a_link_local_address_is_found():
-    cards = PLATFORMS["a100_roce"]()
-    local = {"index": 0, "gid": "fe80:0000:0000:0000:9a03:9bff:fe00:1", "type": "roce_v1",
-             "interface": "rail0"}  # fmt: skip
-    gids = {f"network.rdma[{number}].ports[0].gids": [local] for number in range(8)}
-    document = changed(cards, {"add": gids})
-    rule = "nccl-gid-index-not-there"
-    for index, wanted in (("0", "error"), ("3", None)):
-        settings = {"settings": {"NCCL_IB_GID_INDEX": index}}
-        assert found_on_node(changed(document, settings)).get(rule) == wanted
 
 
 def test_every_field_of_the_table_is_a_fact_or_worked_out():

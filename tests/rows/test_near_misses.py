@@ -1,4 +1,4 @@
-"""No row is refused for its costs or its near misses, and each such fault would be seen."""
+"""Each fault of a row's costs or near misses would be seen."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.row_faults import row_faults
 
 RULES = {rule.id: rule for rule in load_catalogue().rules}
-
-
-def test_no_row_of_the_catalogue_is_refused():
-    assert {
-        rule_id: found for rule_id, rule in RULES.items() if (found := list(row_faults(rule)))
-    } == {}
 
 
 def changed(rule_id, **change):

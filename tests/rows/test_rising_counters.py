@@ -34,22 +34,7 @@ def node(counters, uptime_h=100, earlier=None, others=None):
 
 @pytest.mark.parametrize(
     ("counters", "is_found"),
-    [
-        ({"symbol_error": 12_100}, True),
-        ({"symbol_error": 11_900}, False),  # 119 an hour
-        ({"link_error_recovery": 1_100}, True),
-        ({"link_downed": 90}, True),
-        ({"link_downed": 9}, False),
-        ({"local_ack_timeout_err": 400_000}, True),
-        ({"packet_seq_err": 400_000}, True),
-        ({"out_of_sequence": 400_000}, True),
-        ({"roce_adp_retrans": 400_000}, True),
-        ({"out_of_sequence": 300_000}, True),  # below a normal of our own, and its like count none
-        ({"rnr_nak_retry_err": 270_000}, True),
-        ({"out_of_sequence": 90_000}, False),
-        ({"rx_icrc_encapsulated": 270_000}, True),
-        ({"port_rcv_packets": 1 << 40}, False),  # what jobs send
-    ],
+    ROWS["test_a_counter_is_found_when_it_rises_faster_than_normal"],
 )
 def test_a_counter_is_found_when_it_rises_faster_than_normal(counters, is_found):
     assert (found_on_node(node(counters)).get(RULE) == "warning") is is_found
@@ -243,13 +228,3 @@ def test_what_one_of_five_like_nodes_has_otherwise(path, usual, odd, is_found, t
     worst = min((one["severity"] for one in found), key=SEVERITIES.index, default=None)
     assert worst == is_found
     assert all(one["hosts"] == ["gpu5"] for one in found)
-
-
-def test_an_integrated_gpu_needs_no_file_of_uvm():
-    files = [{"path": "/dev/nvidia0", "open_to_all": True}]
-    facts = {"driver.device_nodes": files}
-    rule = "gpu-uvm-device-file-missing"
-    node_ = PLATFORMS["h100_infiniband"]()
-    assert rule in found_on_node(changed(node_, {"facts": facts}))
-    facts["gpus.devices[*].pci_address"] = None
-    assert rule not in found_on_node(changed(node_, {"facts": facts}))

@@ -124,13 +124,13 @@ def _process(
     }
 
 
-def ras_sample(root: Root, ranks: list[dict[str, Any]], t: float, tries: int = 3) -> dict[str, Any]:
+def ras_sample(root: Root, ranks: list[dict[str, Any]], t: float) -> dict[str, Any]:
     """What RAS counts, by rank of the largest communicator; null with the reason where it does not
     answer."""
     why = "no rank"
     for service in services_of(root, ranks):
         try:
-            answer = ask(root, service, no_mark, tries)[0]
+            answer = ask(root, service, no_mark, 3)[0]
         except (OSError, ValueError, Absent) as problem:
             why = one_line(problem) if why == "no rank" or isinstance(problem, Denied) else why
             continue

@@ -31,9 +31,13 @@ gpus.devices[].error                   error
 gpus.devices[].index                   index
 gpus.devices[].uuid                    uuid gpu_uuid
 gpus.devices[].model                   name gpu_name product_name
+gpus.devices[].architecture            product_architecture
 gpus.devices[].pci_address             pci.bus_id gpu_bus_id gpu
+gpus.devices[].numa_node               numa_node
 gpus.devices[].vbios                   vbios_version
 gpus.devices[].serial                  serial gpu_serial serial_number
+gpus.devices[].minor                   minor_number
+gpus.devices[].gsp_version             gsp_firmware_version
 gpus.devices[].persistence             persistence_mode
 gpus.devices[].compute_mode            compute_mode
 gpus.devices[].recovery_action         gpu_recovery_action
@@ -41,30 +45,48 @@ gpus.devices[].mig.enabled             mig.mode.current mig_mode.current mig_mod
 gpus.devices[].mig.pending             mig.mode.pending mig_mode.pending mig_mode.pending_mig
 gpus.devices[].ecc.enabled             ecc.mode.current ecc_mode.current ecc_mode.current_ecc
 gpus.devices[].ecc.pending             ecc.mode.pending ecc_mode.pending ecc_mode.pending_ecc
+gpus.devices[].ecc.corrected_volatile  ecc.errors.corrected.volatile.total ecc_errors.volatile.dram_correctable
+gpus.devices[].ecc.corrected_aggregate ecc.errors.corrected.aggregate.total ecc_errors.aggregate.dram_correctable
+gpus.devices[].ecc.sram_threshold_exceeded ecc_errors.aggregate.sram_threshold_exceeded
 gpus.devices[].ecc.uncorrected_volatile   volatile_uncorr_ecc ecc.errors.uncorrected.volatile.total ecc_errors.volatile.dram_uncorrectable
 gpus.devices[].ecc.uncorrected_aggregate  ecc.errors.uncorrected.aggregate.total ecc_errors.aggregate.dram_uncorrectable
 gpus.devices[].row_remap.corrected     remapped_rows.correctable remapped_rows.correctable_error remapped_rows.remapped_row_corr
 gpus.devices[].row_remap.uncorrected   remapped_rows.uncorrectable remapped_rows.uncorrectable_error remapped_rows.remapped_row_unc
 gpus.devices[].row_remap.pending       remapped_rows.pending remapped_rows.remapped_row_pending
 gpus.devices[].row_remap.failed        remapped_rows.failure remapped_rows.remapping_failure_occurred remapped_rows.remapped_row_failure
-gpus.devices[].retired_pages.pending   retired_pages.pending retired_pages.pending_page_blacklist retired_pages.pending_retirement
+gpus.devices[].row_remap.banks_without_spare bank_remap_availability_histogram.none row_remapper_histogram.row_remapper_histogram_none
+gpus.devices[].retired_pages.pending   retired_pages.pending retired_pages.pending_page_blacklist retired_pages.pending_retirement retired_pages.pending_blacklist
+gpus.devices[].retired_pages.single_bit retired_pages.single_bit_ecc retired_pages.single_bit_ecc.count multiple_single_bit_retirement.retired_count
+gpus.devices[].retired_pages.double_bit retired_pages.double_bit_ecc retired_pages.double_bit.count double_bit_retirement.retired_count
 gpus.devices[].utilization_percent     utilization.gpu utilization.gpu_util
 gpus.devices[].temperature_c           temperature.gpu temperature.gpu_current_temp temperature.gpu_temp
-gpus.devices[].power_draw_w            power.draw power.draw.instant gpu_power_readings.instantaneous_power_draw
+gpus.devices[].temperature_slowdown_c  temperature.gpu_slowdown_temp temperature.gpu_temp_slow_threshold
+gpus.devices[].memory_temperature_c    temperature.memory temperature.memory_current_temp temperature.memory_temp
+gpus.devices[].memory_temperature_max_c temperature.memory_max_operating_temp temperature.gpu_temp_max_mem_threshold
+gpus.devices[].power_draw_w            power.draw power.draw.instant gpu_power_readings.instantaneous_power_draw gpu_power_readings.instant_power_draw
 gpus.devices[].power_limit_w           power.limit gpu_power_readings.current_power_limit
 gpus.devices[].power_limit_default_w   power.default_limit gpu_power_readings.default_power_limit
 gpus.devices[].power_limit_max_w       power.max_limit gpu_power_readings.max_power_limit
 gpus.devices[].memory_total_mib        memory.total fb_memory_usage.total
 gpus.devices[].memory_used_mib         memory.used fb_memory_usage.used
+gpus.devices[].memory_reserved_mib     memory.reserved fb_memory_usage.reserved
+gpus.devices[].bar1_total_mib          bar1_memory_usage.total
+gpus.devices[].bar1_used_mib           bar1_memory_usage.used
 gpus.devices[].clocks.sm_mhz           clocks.sm clocks.current.sm clocks.sm_clock
 gpus.devices[].clocks.sm_max_mhz       clocks.max.sm max_clocks.sm max_clocks.sm_clock
+gpus.devices[].clocks.memory_mhz       clocks.memory clocks.mem clocks.current.memory clocks.mem_clock
+gpus.devices[].clocks.memory_max_mhz   clocks.max.memory clocks.max.mem max_clocks.memory max_clocks.mem_clock
 gpus.devices[].pcie.generation_now     pcie.link.gen.current pcie.link.gen.gpucurrent gpu_link_info.pcie_generation.current pci_gpu_link_info.pcie_gen.current_link_gen
 gpus.devices[].pcie.generation_max     pcie.link.gen.max gpu_link_info.pcie_generation.max pci_gpu_link_info.pcie_gen.max_link_gen
+gpus.devices[].pcie.generation_card    pcie.link.gen.gpumax gpu_link_info.pcie_generation.device_max pci_gpu_link_info.pcie_gen.max_device_link_gen
 gpus.devices[].pcie.width_now          pcie.link.width.current gpu_link_info.link_width.current pci_gpu_link_info.link_widths.current_link_width
 gpus.devices[].pcie.width_max          pcie.link.width.max gpu_link_info.link_width.max pci_gpu_link_info.link_widths.max_link_width
+gpus.devices[].pcie.replays            pcie.replay_counter pci.replays_since_reset pci.replay_counter
 gpus.devices[].fabric.state            fabric.state
 gpus.devices[].fabric.status           fabric.status
 gpus.devices[].fabric.health_mask      fabric.health_mask
+gpus.devices[].fabric.clique           fabric.cliqueId fabric.cliqueid
+gpus.devices[].fabric.cluster          fabric.clusterUuid fabric.clusteruuid
 gpus.devices[].clocks.throttle_reasons  clocks.throttle_reasons
 network.rdma[].name                    name
 network.rdma[].firmware                firmware_version fw_ver
@@ -103,14 +125,15 @@ node.virtualization.is_vm  ^\\s+Virtualization Mode\\s+: (None|Pass-Through)$
 node.memory_total_bytes        ^MemTotal: +(\\d+ kB)$
 limits.memory_available_bytes  ^MemAvailable: +(\\d+ kB)$
 limits.swap_total_bytes        ^SwapTotal: +(\\d+ kB)$
+limits.hugepages_total         ^HugePages_Total: +(\\d+)$
 limits.swap_free_bytes         ^SwapFree: +(\\d+ kB)$
 limits.overcommit_memory       ^vm\\.overcommit_memory = (\\d)$
 limits.numa_balancing          ^kernel\\.numa_balancing = (\\d)$
 """  # noqa: E501
 # where the lines of an item begin; "." is below the item of less depth before it
 HEADS = r"""
-gpus.devices[]          GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})
-gpus.devices[]          \s*<gpu id="([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})
+gpus.devices[]          GPU (?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})
+gpus.devices[]          \s*<gpu id="(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})
 gpus.devices[]          GPU (?P<index>\d{1,3}): (?P<name>.{2,60}?) \(UUID: (?P<uuid>GPU-\S{36})\)
 network.rdma[]          (?:CA '|hca_id:\s+)(?P<name>[\w.-]{1,40})'?$
 network.rdma[].ports[]  Infiniband device '(?P<name>[\w.-]{1,40})' port (?P<port>\d{1,3}) status:
@@ -151,10 +174,13 @@ _ROW = re.compile(
     r"(?P<gpu>[0-9A-F]{4,8}:[0-9A-F:.]{7})\s+\S+\s*\|(?:\s+(?P<volatile_uncorr_ecc>\S+) \|)?"
 )
 _LOAD = re.compile(
-    r"(?:.*?\s(\d{1,5}W) ?/ {0,5}(\d{1,5}W) *\|)?(?: *(\d{1,8}MiB) ?/ *(\d{1,8}MiB) *\|)?"
-    r".*?(\d{1,3}%|N/A)\s+\S+\s*\|\s*"
+    r"(?:\| *\S{1,6} +(\d{1,3}C) )?(?:.*?\s(\d{1,5}W) ?/ {0,5}(\d{1,5}W) *\|)?"
+    r"(?:.*?\s(\d{1,8}MiB) ?/ *(\d{1,8}MiB) *\|)?.*?(\d{1,3}%|N/A)\s+((?:E\. )?\S+)\s*\|\s*"
 )
-OF_LOAD = "power.draw", "power.limit", "memory.used", "memory.total", "utilization.gpu"
+OF_LOAD = (
+    "temperature.gpu", "power.draw", "power.limit", "memory.used", "memory.total",
+    "utilization.gpu", "compute_mode",
+)  # fmt: skip
 _REASON = re.compile(
     r"clocks_(?:event|throttle)_reasons\.(?:clocks_\w{5,8}_reason_)?(\w+?)(?:_slowdown|_setting)?"
 )
@@ -164,7 +190,7 @@ _LINK = re.compile(
 )
 _ENTRY = re.compile(r"(\s*)([^:]{1,60}?)\s*(?:: *\s*(.*))?$")
 _TAG = re.compile(r"\s*<(/?)([A-Za-z_]\w{0,60})>(?:([^<]*)</)?")
-_NUMBER = re.compile(r"(-?\d{1,18}(?:\.\d{1,6})?) ?([A-Za-z%]{0,4})(?:/sec.*)?")
+_NUMBER = re.compile(r"(-?\d{1,18}(?:\.\d{1,6})?) ?([A-Za-z%]{0,4})(?:/sec.*|\(s\))?")
 _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 _WORD = re.compile(r"(?:\d+: ?|PORT_)?(\w+?)(?:ializing|ialize)?(?: \(\d+\))?")
 _YES_OR_NO = {
@@ -181,7 +207,11 @@ _OF_SOFTWARE = re.compile(
     r"(?i)denylist|blacklist|nvml lib|cuda (?:main|toolkit)|permissions|persistence|environment"
     r"|graphics proc|fabric manager|software|deployment|nccl"
 )
-_LINKED = re.compile(r" ?GPU(\d{1,2})\s+((?:(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX)\s+){2,32})")
+_LINKED = re.compile(
+    r" ?(?:GPU(\d{1,2})|\w{3,16})\s+((?:(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX)\s+){2,64})"
+    r"(?:[\d,-]{1,99}\s+(\d{1,3})\s)?"
+)
+NEAR = "PIX PXB PHB NODE SYS"  # of a card, the nearest first
 _COUNT = re.compile(r"  (\S+): +(\d+)")
 _CELLS = re.compile(r"\|[ >-]+([^|]*?) *\| ([^|]*?) *\|")
 _Values = dict[str, tuple[Any, int]]  # name -> value as printed, index of its line
@@ -228,8 +258,6 @@ class Printed:
             if _put(item, field, shown, shape, kind in FIELD_OF or not kind):
                 self.at[path] = at
                 self.names[tuple(_KEY.sub(".*", path).split("."))] = name
-        if kind:
-            self.at.setdefault(place, min((at for _, at in row.values.values()), default=0))
 
     def _usual(self, path: str, item: dict[str, Any], value: Any) -> Any:
         """What slowed a GPU in most of the samples so far."""
@@ -322,7 +350,7 @@ def _read(text: str, name: str, shape: Shape) -> Any:
         return None
     if name == "pci_address":
         return sysfs_address(text if text.count(":") > 1 else f"0:{text}")
-    word = re.sub(r"\W+", "_", text.lower())
+    word = re.sub(r"\W+", "_", text.lower().replace("e. ", "exclusive_"))
     if shape.kind == "flag":
         return _YES_OR_NO.get(word)
     if shape.kind == "number" and text.startswith("0x"):
@@ -455,35 +483,43 @@ def _of_links(lines: Sequence[str]) -> Iterator[Row]:
             links.append((not found["down"], at))
             most = table("gpu_models").get(head["name"], {}).get("nvlinks", len(links))
             active, (_, first) = sum(one for one, _ in links), min(links)
-            counted = {"gpu": int(gpu), "uuid": head["uuid"], "nvlinks_active": active}
-            counted["nvlinks"] = min(len(links), most)
-            yield Row(
-                f"interconnect.by_gpu[{gpu}]", {one: (counted[one], first) for one in counted}
+            yield _counted(
+                first, gpu, uuid=head["uuid"], nvlinks_active=active, nvlinks=min(len(links), most)
             )
         yield Row(f"interconnect.links[{gpu}/{link}]", values)
 
 
 def _of_topology(lines: Sequence[str]) -> Iterator[Row]:
-    """The links of nvidia-smi topo -m between GPUs of which most are linked alike to all. Pairs
-    with a bridge, and a mesh of unlike links, have no number that is the usual one."""
-    found = [(at, row) for at, line in enumerate(lines) if (row := _LINKED.match(line))]
-    cells = [[int(one[2:]) if one[:2] == "NV" else 0 for one in row[2].split()] for _, row in found]
-    if len(cells) < 3 or min(map(len, cells)) < len(cells):
+    """The NUMA nodes of GPUs of nvidia-smi topo -m, and their links, if most are linked alike to
+    all. Pairs with a bridge, and a mesh of unlike links, have no number that is the usual one.
+    Nothing of equal links, if some cards are far from all GPUs: which should be near is not known.
+    """
+    found = [(at, row) for at, line in enumerate(lines) if (row := _LINKED.match(f"{line} "))]
+    gpus = [(at, row) for at, row in found if row[1]]
+    cells = [[int(one[2:]) if one[:2] == "NV" else 0 for one in row[2].split()] for _, row in gpus]
+    if len(gpus) < 3 or min(map(len, cells)) < len(gpus):
         return
     own = [median(row[:at] + row[at + 1 : len(cells)]) for at, row in enumerate(cells)]
-    usual = multimode(own)[0] if own else 0
+    usual = multimode(own)[0]
     alike = [at for at, links in enumerate(own) if links == usual]
+    far = {min(map(NEAR.find, row[2].split()[: len(gpus)])) for _, row in found if not row[1]}
+    if len(far) > 1 and len(alike) == len(own):
+        return
+    for at, row in gpus:
+        yield Row(OF_GPUS, {"index": (row[1], at), "numa_node": (row[3], at)})
     if (
         usual
-        and len(alike) >= max(3, 3 * (len(own) - len(alike)))
+        and len(alike) >= 3 * (len(own) - len(alike))
         and all(cells[one][other] == usual for one in alike for other in alike if one != other)
     ):
-        for (at, row), links in zip(found, own, strict=True):
-            counted = {"gpu": int(row[1]), "nvlinks": usual, "nvlinks_active": links}
-            yield Row(
-                f"interconnect.by_gpu[{row[1]}]",
-                {name: (int(one), at) for name, one in counted.items()},
-            )
+        for (at, row), links in zip(gpus, own, strict=True):
+            yield _counted(at, row[1], nvlinks=int(usual), nvlinks_active=int(links))
+
+
+def _counted(at: int, gpu: str, **counted: Any) -> Row:
+    """What a line tells of the NVLinks of a GPU."""
+    values = {name: (one, at) for name, one in counted.items()}
+    return Row(f"interconnect.by_gpu[{gpu}]", {"gpu": (int(gpu), at), **values})
 
 
 def _of_lines(lines: Sequence[str]) -> Iterator[Row]:
@@ -574,14 +610,19 @@ def _dcgm_table(lines: Sequence[str]) -> dict[str, Any]:
             said.setdefault("overflow", []).append(found[2])
             continue
         above = [one for one in above if one[0] < depth]
-        said = {"value": found[2]}
-        (above[-1][1].setdefault("children", {}) if above else body)[found[1]] = said
+        said = {"value": found[2], "children": {}}
+        (above[-1][1]["children"] if above else body)[found[1]] = said
         above.append((depth, said))
     tests = [one["value"].partition(" ")[0] for one in body.values()]
     if "Pass" in tests and not {"Fail", "Warn"} & {*tests}:
         return {"DCGM Diagnostic": {"test_categories": [{}]}}
-    # older tables name systems without their errors, and call a card without NVLink failed
-    return {"body": body} if re.search("'Errors'|Health': {'value': 'Hea", str(body)) else {}
+    is_known = "Healthy" in body.get("Overall Health", {}).values()
+    for one in (one for group in body.values() for one in group["children"].values()):
+        # older tables name systems without their errors, and call a card without NVLink failed
+        systems = {name: own for name, own in one["children"].items() if name[:6] != "NVLINK"}
+        is_known |= bool(systems)
+        one["children"] = {"Errors": systems.get("Errors", {"children": systems})}
+    return {"body": body} if is_known else {}
 
 
 def _described_node(lines: Sequence[str]) -> dict[str, Any]:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.audit.rules.engine import Engine, Listed
+from unhang.audit.rules.describing import described, items_of
 from unhang.audit.rules.example_nodes import example_node
 from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.node_rules import Judged, judge_rule, node_world
 from unhang.audit.rules.rules import Rule
+from unhang.audit.rules.values import World
 from unhang.commands.printed_facts import SEVERAL, Printed
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import ANY, fact_shapes
-from unhang.jobs.diagnose.looked import Printed as Judged
+from unhang.jobs.diagnose.looked import Printed as JudgedOutput
 from unhang.jobs.diagnose.looked import PrintedFault
 
 _NOT_KNOWN = re.compile(r"not known \([^()]{0,80}\), |(?: \(|, )not known \([^()]{0,80}\)(?!, )\)?")
-OF_RELEASES = {"driver", "kernel"}
+# a release may be so without harm, and is evidence beside a hang
+RELEASES = {"driver.loaded.version", "kernel.release"}
 _ITEM = re.compile(r"(gpus\.devices|network\.rdma)\[")
 # of GPUs: that they do the same does not tell that they are sound
 LOADS = {"utilization_percent", "power_draw_w", "memory_used_mib"}
 
 
-def judged_in(catalogue: Catalogue, printed: Printed) -> Judged:
+def judged_in(catalogue: Catalogue, printed: Printed) -> JudgedOutput:
     """What the rules find, each with the line that shows it, without what another finding explains;
     and the names of what they looked at, and did not. Values in, values out."""
     gpus = printed.facts.setdefault("gpus", {})
@@ -40,33 +43,30 @@ def judged_in(catalogue: Catalogue, printed: Printed) -> Judged:
         if one.scope == "node" and any(path[0] in printed.facts for path in one.decision_reads)
     ]
     view = catalogue_view(catalogue.tables, tuple(one.id for one in catalogue.rules))
-    verdicts = Engine(rules, view).judge(example_node(printed.facts))
-    failed = [one for one in verdicts.listed if one.judged.verdict == "fail"]
-    explained = {name for one in failed for name in rules[one.rule].row.get("explains", ())}
+    world = node_world(example_node(printed.facts), view)
+    judged = [(rule, one) for rule in rules for one in judge_rule(rule, world)]
+    failed = [(rule, one) for rule, one in judged if one.verdict == "fail"]
+    explained = {name for rule, _ in failed for name in rule.row.get("explains", ())}
     faults = [
         fault
-        for one in failed
-        if rules[one.rule].id not in explained
-        for fault in _faults(rules[one.rule], one, printed)
+        for rule, one in failed
+        if rule.id not in explained
+        for fault in _faults(rule, one, world, printed)
     ]
-    passed, odd = (
-        {
-            path
-            for group in verdicts.answers
-            for number, verdict, _ in group.counts
-            if verdict == word and (when := rules[number].when)
-            if not any(path[-1] in LOADS for path in when.reads)
-            for path in when.reads
-        }
-        for word in ("pass", "fail")
-    )
+    read = {
+        (one.verdict, path)
+        for rule, one in judged
+        if rule.when and not LOADS & {path[-1] for path in rule.when.reads}
+        for path in rule.when.reads
+    }
+    sound = {path for verdict, path in read if verdict == "pass" and ("fail", path) not in read}
     names = {path: name for path, name in printed.names.items() if _tells(path)}
     looked = [
-        name
-        for path, name in names.items()
-        if any(one[: len(path)] == path for one in passed - odd)
+        name for path, name in names.items() if any(one[: len(path)] == path for one in sound)
     ]
-    return faults, (looked, [one for one in names.values() if one not in looked])
+    others = [one for one in names.values() if one not in looked]
+    remarks = [one.title for one in faults if one.severity == "info"]
+    return faults, ([], remarks) if remarks else (looked, others)
 
 
 def _tells(path: Sequence[str]) -> bool:
@@ -78,30 +78,37 @@ def _tells(path: Sequence[str]) -> bool:
     return not is_name
 
 
-def _faults(rule: Rule, listed: Listed, printed: Printed) -> Iterator[PrintedFault]:
-    judged = listed.judged
+def _faults(rule: Rule, judged: Judged, world: World, printed: Printed) -> Iterator[PrintedFault]:
     read = [path for path, _ in judged.evidence]
-    own = [path for path in read if judged.item and path.startswith(judged.item)]
-    own = own or read
-    places = [  # of a value, what is below, or is looked up by it; not Xids, which diagnose has
-        at
-        for one in own
-        for path, at in printed.at.items()
-        if path.startswith(one) or (one.startswith(path) and _ITEM.match(path) and path[-1] != "]")
-    ]
+    item = judged.item or ""  # a row of a table has no line
+    own = [path for path in read if path.startswith(item)]
+    places = _places({*read} - RELEASES if item.startswith("tables.") else own, printed)
     # an output may be of some GPUs alone
-    if not places or (judged.item is None and "gpus.count" in read):
+    if not places or (not item and "gpus.count" in read):
         return
-    sections = {path.partition(".")[0] for path in read if path in printed.at}
-    # a release may be so without harm, and is evidence beside a hang
-    is_remark = sections and sections <= OF_RELEASES
+    items = items_of(rule, world) if item else {}
+    texts, _ = described(rule, judged, world, items)
+    shown = {*read} & printed.at.keys()
+    is_remark = shown and shown <= RELEASES
     yield PrintedFault(
         rule.id, "info" if is_remark else judged.severity or rule.severity, rule.row["title"],
-        _NOT_KNOWN.sub("", listed.texts["found"]), listed.texts.get("remedy.person", ""),
+        _NOT_KNOWN.sub("", texts["found"]), texts.get("remedy.person", ""),
         rule.row.get("owner", DEFAULT_OWNER), places[0],
         tuple(dict.fromkeys(_name_of(one, printed.facts) for one in own if _ITEM.match(one))),
         tuple(rule.row["sources"]),
     )  # fmt: skip
+
+
+def _places(read: Iterable[str], printed: Printed) -> list[int]:
+    """The lines of values, of what is below them, and, but for Xids, which diagnose has, of what
+    they are looked up by."""
+    return [
+        at
+        for one in read
+        for path, at in printed.at.items()
+        if path.startswith(one)
+        or (one.startswith((f"{path}.", f"{path}[")) and path[:7] != "faults.")
+    ]
 
 
 def _name_of(path: str, facts: dict[str, Any]) -> str:

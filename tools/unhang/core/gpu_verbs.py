@@ -61,25 +61,27 @@ class _Need:
 def gpu_verbs(sections: Any, tables: Tables) -> list[GpuVerb]:
     """The GPUs with a fault, in the order of NVML, those that it does not list last. sections: node
     facts, typed or plain; a value that was not read asks for nothing. tables: those of TABLES."""
-    gpus, faults = _fact(sections, "gpus"), _fact(sections, "faults")
-    devices = _fact(gpus, "devices")
+    gpus, faults = fact_of(sections, "gpus"), fact_of(sections, "faults")
+    devices = fact_of(gpus, "devices")
     xids: dict[str | None, list[tuple[int, Any]]] = {}
-    for place, event in enumerate(_fact(faults, "events") or ()):
-        if _fact(event, "kind") == "xid" and _fact(event, "code") is not None:
-            xids.setdefault(_slot(_fact(event, "pci_address")), []).append((place, event))
-    resets = _fact(faults, "resets") or ()
+    for place, event in enumerate(fact_of(faults, "events") or ()):
+        if fact_of(event, "kind") == "xid" and fact_of(event, "code") is not None:
+            xids.setdefault(_slot(fact_of(event, "pci_address")), []).append((place, event))
+    resets = fact_of(faults, "resets") or ()
     found: list[GpuVerb] = []
     for place, device in enumerate(devices or ()):
-        events = xids.pop(_slot(_fact(device, "pci_address")), ())
+        events = xids.pop(_slot(fact_of(device, "pci_address")), ())
         needs = [*_of_device(device, place, tables), *_of_events(events, device, tables)]
-        ids = _Ids(_fact(device, "index"), _fact(device, "uuid"), _fact(device, "pci_address"))
+        ids = _Ids(
+            fact_of(device, "index"), fact_of(device, "uuid"), fact_of(device, "pci_address")
+        )
         found += _strongest(ids, needs, resets, tables)
-    all_known = devices is not None and all(_fact(one, "pci_address") for one in devices)
+    all_known = devices is not None and all(fact_of(one, "pci_address") for one in devices)
     for slot, events in xids.items():
         needs = list(_of_events(events, None, tables))
         if all_known and slot is not None:
             needs = [_not_there(one) for one in needs]
-        address = _fact(events[0][1], "pci_address")
+        address = fact_of(events[0][1], "pci_address")
         found += _strongest(_Ids(None, None, address), needs, resets, tables)
     return found
 
@@ -97,33 +99,33 @@ def verb_of_xid(code: int, tables: Tables) -> str:
 
 def _of_device(device: Any, place: int, tables: Tables) -> Iterator[_Need]:
     at = f"gpus.devices[{place}]"
-    action = _fact(device, "recovery_action")
+    action = fact_of(device, "recovery_action")
     if action in tables["recovery_actions"]:
         verb = str(tables["recovery_actions"][action]["verb"])
         yield _Need(verb, f"NVML's recovery action {action}", f"{at}.recovery_action")
-    remap = _fact(device, "row_remap")
-    if _fact(remap, "pending"):
+    remap = fact_of(device, "row_remap")
+    if fact_of(remap, "pending"):
         yield _Need(RESET, "a row remap is pending", f"{at}.row_remap.pending")
-    if _fact(remap, "failed"):
+    if fact_of(remap, "failed"):
         yield _Need(REPLACE, "a row remap failed", f"{at}.row_remap.failed")
-    if _fact(_fact(device, "retired_pages"), "pending"):
+    if fact_of(fact_of(device, "retired_pages"), "pending"):
         yield _Need(RESET, "a page retirement is pending", f"{at}.retired_pages.pending")
 
 
 def _of_events(events: Any, device: Any, tables: Tables) -> Iterator[_Need]:
     """Of the Xids of one GPU. An Xid 154 counts only where NVML does not say the action itself, and
     only where there was one: of several the kernel log's first line is kept."""
-    says_itself = _fact(device, "recovery_action") not in (None, "unknown")
+    says_itself = fact_of(device, "recovery_action") not in (None, "unknown")
     for place, event in events:
-        code, at = int(_fact(event, "code")), f"faults.events[{place}]"
+        code, at = int(fact_of(event, "code")), f"faults.events[{place}]"
         verb = verb_of_xid(code, tables)
-        if code == RECOVERY_CHANGED and not says_itself and _fact(event, "count") == 1:
-            verb = _verb_of_change(str(_fact(event, "line") or ""), tables)
+        if code == RECOVERY_CHANGED and not says_itself and fact_of(event, "count") == 1:
+            verb = _verb_of_change(str(fact_of(event, "line") or ""), tables)
         yield _Need(verb, f"Xid {code}", f"{at}.code")
     if (
         device is not None
-        and _fact(device, "error")
-        and any(verb_of_xid(int(_fact(event, "code")), tables) == RESET for _, event in events)
+        and fact_of(device, "error")
+        and any(verb_of_xid(int(fact_of(event, "code")), tables) == RESET for _, event in events)
     ):
         yield _Need(REBOOT, "NVML cannot reach it for a reset", f"{at}.code")
 
@@ -157,15 +159,15 @@ def _strongest(ids: _Ids, needs: list[_Need], resets: Any, tables: Tables) -> It
 
 
 def _is_same(row: Any, ids: _Ids, verb: str, because: tuple[str, ...]) -> bool:
-    is_it = (ids.uuid is not None and _fact(row, "uuid") == ids.uuid) or (
-        ids.pci_address is not None and _slot(_fact(row, "pci_address")) == _slot(ids.pci_address)
+    is_it = (ids.uuid is not None and fact_of(row, "uuid") == ids.uuid) or (
+        ids.pci_address is not None and _slot(fact_of(row, "pci_address")) == _slot(ids.pci_address)
     )
-    age_s = _fact(row, "age_s")
+    age_s = fact_of(row, "age_s")
     return (
         is_it
-        and _fact(row, "verb") == verb
+        and fact_of(row, "verb") == verb
         and (age_s is None or age_s < AGAIN_S)
-        and bool(set(_fact(row, "because") or ()) & set(because))
+        and bool(set(fact_of(row, "because") or ()) & set(because))
     )
 
 
@@ -174,5 +176,5 @@ def _slot(address: Any) -> str | None:
     return None if address is None else str(address).rpartition(".")[0] or str(address)
 
 
-def _fact(value: Any, name: str) -> Any:
+def fact_of(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

@@ -102,7 +102,7 @@ def missing_modules(rootfs: str, release: str, names: Iterable[str]) -> list[tup
         (outside if _FROM_OUTSIDE.match(path) else inside).add(module_of_file(path))
     missing = [name for name in sorted(set(names)) if name.replace("-", "_") not in outside]
     builds = read_builds(root) if missing else []
-    return [(name, _why_missing(root, release, name, inside, builds)) for name in missing]
+    return [(name, _why_missing(release, name, inside, builds)) for name in missing]
 
 
 def module_of_file(path: str) -> str:
@@ -111,7 +111,7 @@ def module_of_file(path: str) -> str:
     return _NVIDIA_FILE.sub("nvidia", name)
 
 
-def _why_missing(root: Root, release: str, name: str, inside: set[str], builds: list[Build]) -> str:
+def _why_missing(release: str, name: str, inside: set[str], builds: list[Build]) -> str:
     if name.replace("-", "_") in inside:
         return (
             f"only the kernel's own {name} is there for {release}, and the one that is loaded now"

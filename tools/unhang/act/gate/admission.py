@@ -4,12 +4,11 @@ node. Values in, values out."""
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.schemas.configuration import config_hash, section_hashes
+from unhang.core.schemas.configuration import canonical, config_hash, section_hashes
 from unhang.core.text import counted
 from unhang_node.base.parse.values import as_map, as_maps
 from unhang_node.facts.parse.admission import SCHEMA
@@ -65,7 +64,7 @@ def admission_record(
 
 def record_line(record: Mapping[str, Any]) -> str:
     """The line that is signed: the same bytes for the same record."""
-    return json.dumps(record, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return canonical(record)
 
 
 def admission_file(line: str, signature: str = "", key: str = "") -> str:

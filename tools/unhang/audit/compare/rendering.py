@@ -44,8 +44,8 @@ def render_comparison(shown: Comparison, width: int) -> list[str]:
         lines += wrapped(visible(one.fact, 300), width, 2)
         lines += [
             line
-            for label, values, side in (("A", one.a, shown.a), ("B", one.b, shown.b))
-            for line in _values(label, values, side, width)
+            for label, values in (("A", one.a), ("B", one.b))
+            for line in _values(label, values, width)
         ]
     lines += [""] if shown.differences else []
     lines.append(
@@ -69,10 +69,10 @@ def _side(label: str, side: Side) -> str:
     return f"{label}  {visible(side.name, 300)}: {counted(len(side.hosts), 'node')}{unread}"
 
 
-def _values(label: str, values: Values, side: Side, width: int) -> list[str]:
+def _values(label: str, values: Values, width: int) -> list[str]:
     ordered = sorted(values.items(), key=lambda row: (-len(row[1]), row[0]))
     texts = [
-        f"{visible(value, LONGEST_VALUE)}{_on_nodes(hosts, side, len(ordered))}"
+        f"{visible(value, LONGEST_VALUE)}{_on_nodes(hosts, len(ordered))}"
         for value, hosts in ordered[:MOST_VALUES]
     ]
     texts += (
@@ -86,7 +86,7 @@ def _values(label: str, values: Values, side: Side, width: int) -> list[str]:
     ]
 
 
-def _on_nodes(hosts: tuple[str, ...], side: Side, values: int) -> str:
+def _on_nodes(hosts: tuple[str, ...], values: int) -> str:
     if values == 1 or not hosts:
         return ""
     return f" ({shortened(fold_hosts(hosts), LONGEST_NODES)}{f', {len(hosts):,} nodes' if len(hosts) > 1 else ''})"  # noqa: E501

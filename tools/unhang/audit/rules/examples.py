@@ -88,6 +88,8 @@ def _check_losses(
 def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(null | removed | removed from a map | timeout, the lost path, the example without it) for
     each fact path that decides the rule."""
+    if _may_be_asked(rule):
+        return
     sections = set()
     for path in sorted(rule.decision_reads):
         if (
@@ -97,8 +99,6 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
         ):
             continue
         sections.add(path[0])
-        if _may_be_asked(rule, path):
-            continue
         for how in ("null", "removed"):
             damaged = copy.deepcopy(dict(example))
             if _damage(damaged, [part for part in path if part != "**"], how == "removed"):
@@ -109,8 +109,6 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
                     damaged,
                 )
     for section in sorted(sections):
-        if any(_may_be_asked(rule, path) for path in rule.decision_reads if path[0] == section):
-            continue
         damaged = copy.deepcopy(dict(example))
         damaged[section] = {"probe": {"status": "timeout", "error": f"{section} did not answer"}}
         yield "timeout", section, damaged
@@ -142,7 +140,7 @@ def _ends_in_map(path: tuple[str, ...]) -> bool:
     return shape is not None and shape.kind == "map"
 
 
-def _may_be_asked(rule: Rule, path: tuple[str, ...]) -> bool:
+def _may_be_asked(rule: Rule) -> bool:
     """True when the rule tests 'is known' or 'is unknown': then a lost fact may change the
     verdict."""
     sources = [one.source for one in (rule.applies, rule.when, rule.for_each) if one is not None]

@@ -17,7 +17,7 @@ from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape, nearest
 from unhang_node.base.versions.compare import check_version
 
 _KEEP = {"list", "unique", "sort", "known", "intersect", "difference"}
-_TO_NUMBER = {"length", "int", "float", "abs", "round", "sum", "version_part"}
+_TO_NUMBER = {"length", "int", "abs", "round", "sum", "version_part"}
 _ON_LISTS = {
     "unique",
     "sort",
@@ -56,7 +56,6 @@ _SPECIAL = (
     "reject",
     "map",
     "default",
-    "d",
     "items",
     "keys",
     "values",
@@ -77,7 +76,7 @@ def filtered(compiler: SyntaxCompiler, node: nodes.Filter) -> tuple[Kind, Run]:
         return _selected(compiler, name, kind, run, arguments, keywords)
     if name == "map":
         return _mapped(compiler, kind, run, arguments, keywords)
-    if name in ("default", "d"):
+    if name == "default":
         return _default(compiler, kind, run, arguments, keywords)
     if name in ("items", "keys", "values"):
         return _entries(compiler, name, kind, run)
@@ -124,10 +123,10 @@ def bound_filter(
             f"filter 'expand_names' needs a list of names, not {name_of(arguments[0])}"
         )
     compiler.whole(kind)
-    return _result(compiler, name, kind, arguments), FILTERS[name]
+    return _result(name, kind, arguments), FILTERS[name]
 
 
-def _result(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[Kind]) -> Kind:
+def _result(name: str, kind: Kind, arguments: list[Kind]) -> Kind:
     if name in _KEEP:
         return list_of(kind.items())
     if name == "union":

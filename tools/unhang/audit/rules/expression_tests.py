@@ -172,7 +172,7 @@ def _check_test(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list
         _check_comparison(compiler, name, kind, arguments[0])
     elif name == "contains":
         _check_comparison(compiler, "in", arguments[0], kind)
-    elif name in ("all", "any", "subset", "superset", "meets"):
+    elif name in ("all", "any", "subset", "meets"):
         for one in (kind, *arguments):
             if one.shape.kind != "list":
                 raise ExpressionError(f"test {name!r} needs a list, not {name_of(one)}")

@@ -76,7 +76,7 @@ def node_world(node: NodeView, catalogue: CatalogueView) -> World:
         "tables": Fact(catalogue.tables, catalogue.tables_shape, "tables"),
     }
     why = partial(why_null, node.sections)
-    silent = unreadable(node.sections, catalogue.tables, why)
+    silent = unreadable(node.sections)
     sections = without_silent_parts(node.sections, silent)
     for name, shape in fact_shapes().items():
         section = getattr(sections, name, None)

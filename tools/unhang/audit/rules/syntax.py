@@ -251,11 +251,11 @@ class SyntaxCompiler:
 
     # ---- logic: unknown and false is false, unknown or true is true, else unknown
 
-    def visit_And(self, node: nodes.And) -> tuple[Kind, Run]:
-        return Kind(FLAG), both(self.claim(node.left), self.claim(node.right))
+    def visit_And(self, node: nodes.And | nodes.Or) -> tuple[Kind, Run]:
+        join = both if isinstance(node, nodes.And) else either
+        return Kind(FLAG), join(self.claim(node.left), self.claim(node.right))
 
-    def visit_Or(self, node: nodes.Or) -> tuple[Kind, Run]:
-        return Kind(FLAG), either(self.claim(node.left), self.claim(node.right))
+    visit_Or = visit_And
 
     def visit_Not(self, node: nodes.Not) -> tuple[Kind, Run]:
         run = self.claim(node.node)

@@ -5,13 +5,14 @@ part did answer, which no other rule judges. Values in, values out."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from copy import copy
 from functools import cache
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.values import Fact, Unknown
 from unhang.core.schemas.shapes import TEXT, Shape, fact_shapes
+from unhang.core.verdict.gpu_verbs import fact_of
 
 UNREADABLE = Shape(
     "object",
@@ -34,7 +35,7 @@ class _Part(NamedTuple):
 
     def path(self, items: Any) -> str:
         """As in expressions: gpus.devices[7], also where the collector wrote the item's path."""
-        places = (str(at) for at, one in enumerate(items or ()) if _value(one, "path") == self.key)
+        places = (str(at) for at, one in enumerate(items or ()) if fact_of(one, "path") == self.key)
         return f"{self.section}.{self.list_name}[{next(places, self.key)}]"
 
 
@@ -49,7 +50,7 @@ def reads() -> frozenset[tuple[str, ...]]:
     return frozenset(found)
 
 
-def unreadable(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
+def unreadable(sections: Any) -> list[Any]:
     """Facts of the shape UNREADABLE: one for all sections with the same error, one for all parts of
     a list with the same reason; an Unknown for a section that was not read otherwise."""
     found: list[Any] = []
@@ -117,13 +118,9 @@ def _name(part: _Part, items: Any) -> str:
     place = path.rpartition("[")[2][:-1]
     at = int(place) if place.isdecimal() else -1
     item = items[at] if items and 0 <= at < len(items) else None
-    known = next((v for v in (_value(item, one) for one in _NAMES[1:]) if v is not None), None)
+    known = next((v for v in (fact_of(item, one) for one in _NAMES[1:]) if v is not None), None)
     name = f"GPU {place}" if part.section == "gpus" else path
     return f"{name} ({known})" if known is not None else name
-
-
-def _value(item: Any, name: str) -> Any:
-    return item.get(name) if isinstance(item, dict) else getattr(item, name, None)
 
 
 def _parts(section: str, rows: Iterable[Any]) -> Iterator[_Part]:

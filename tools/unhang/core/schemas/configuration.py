@@ -173,7 +173,7 @@ def _shown(value: Any) -> str:
         return value
     if isinstance(value, list):
         return f"{len(value)} entries"
-    return "nothing" if value is None else _canonical(value)[:200]
+    return "nothing" if value is None else canonical(value)[:200]
 
 
 def _sections(sections: Any) -> list[tuple[str, Any]]:
@@ -296,5 +296,5 @@ def _marked(shape: Shape) -> bool:
     )
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

@@ -18,15 +18,15 @@ from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
 # nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu; other tools of a machine
-_OF_A_TOOL = re.compile(
+OF_A_TOOL = re.compile(
     rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu|(?:^|\n)\| {1,4}\d{1,3} [^\n|]{0,90}\|"
     rb" {1,4}[0-9A-F]{4,8}:"
     rb"|(?:^|\n)[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
     rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
     rb"|(?:^|[\n ])(?:GPU \d{1,3}: \w|CA '|hca_id:|Infiniband device '|NIC statistics:|Filesystem "
-    rb"|MemTotal:|Linux \S{1,80} \d\.|NVRM version: |[a-z]{2,6}\.\w[\w.]{1,40} = )"
+    rb"|(?:Mem|Swap)Total:|Linux \S{1,80} \d\.|NVRM version: |[a-z]{2,6}\.\w[\w.-]{1,40} = )"
     rb"|Linux version \d|NVRM: "
-    rb"|(?:^|\n) ?GPU0\s{1,4}X\s|\x22(?:DCGM |header|overall_severity|health|allocatable)"
+    rb"|(?:^|\n) ?GPU0\s{1,12}X\s|\x22(?:DCGM |header|overall_severity|health|allocatable)"
     rb"|Remapped Rows|ECC Errors|GPU Link Info|Health Monitor Report|\| Diagnostic |Allocatable:"
 )
 _LABEL = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
@@ -78,16 +78,15 @@ def printed_evidence(
     found: list[Evidence] = []
     read: dict[str, Read] = {}
     for file, block in ends.items():
-        if not _OF_A_TOOL.search(block.whole()):
+        if not OF_A_TOOL.search(block.whole()):
             continue
         lines = [line.decode("utf-8", "replace") for line in block.lines]
         for host, places in _by_host(lines).items():
             printed = judged([lines[at].removeprefix(f"{host}: ") for at in places])
             if printed is None:
                 continue
-            remarks = [one.title for one in printed[0] if one.severity == "info"]
-            read[file] = ([], remarks) if remarks else printed[1]
-            for one in printed[0]:
+            faults, read[file] = printed
+            for one in faults:
                 if not (cause := by_rule.get(one.rule, OTHER if one.severity != "info" else None)):
                     continue
                 at = places[one.at]

@@ -165,14 +165,9 @@ def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
         f"last line: {_shown(one, 160)} [{path_shown(one['file'])}:{one['line']}]"
         for one in last[:SHOWN_LAST]
     ]
-    return [
-        *lines,
-        *(
-            [f"and the last lines of {counted(len(last) - SHOWN_LAST, 'more file')}"]
-            if len(last) > SHOWN_LAST
-            else []
-        ),
-    ]
+    if len(last) > SHOWN_LAST:
+        lines.append(f"and the last lines of {counted(len(last) - SHOWN_LAST, 'more file')}")
+    return lines
 
 
 def facts_in_words(facts: Mapping[str, Any], none: str = NONE) -> list[str]:

@@ -113,7 +113,7 @@ def phase_operation(run: Run) -> None:
         time_us = (time.perf_counter() - began) * 1e6
         wrong_from = {}
         for source, found, expected in parts():
-            wrong = wrong_elements(torch, found, expected)
+            wrong = wrong_elements(found, expected)
             if wrong:
                 wrong_from["unknown" if source is None else source] = wrong
                 senders["unknown" if source is None else source] = wrong

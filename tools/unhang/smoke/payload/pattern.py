@@ -50,6 +50,6 @@ def summand(
     return values
 
 
-def wrong_elements(torch: Any, found: Any, expected: Any) -> int:
+def wrong_elements(found: Any, expected: Any) -> int:
     """How many elements differ; NaN differs from everything."""
     return int((found != expected).sum())

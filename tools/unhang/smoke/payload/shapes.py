@@ -113,7 +113,7 @@ def differing(torch: Any, found: Any, content: Callable[[Any], Any]) -> int:
         expected = content(
             torch.arange(start, start + piece.numel(), dtype=torch.int32, device=found.device)
         ).to(found.dtype)
-        wrong += wrong_elements(torch, piece, expected)
+        wrong += wrong_elements(piece, expected)
     return wrong
 
 
