@@ -613,7 +613,11 @@ def _dcgm_table(lines: Sequence[str]) -> dict[str, Any]:
         said = {"value": found[2], "children": {}}
         (above[-1][1]["children"] if above else body)[found[1]] = said
         above.append((depth, said))
-    tests = [one["value"].partition(" ")[0] for one in body.values()]
+    tests = [
+        text.partition(" ")[0]
+        for one in body.values()
+        for text in (one["value"], *one.get("overflow", ()))
+    ]
     if "Pass" in tests and not {"Fail", "Warn"} & {*tests}:
         return {"DCGM Diagnostic": {"test_categories": [{}]}}
     is_known = "Healthy" in body.get("Overall Health", {}).values()

@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.values import Fact, Unknown
+from unhang.core.gpu_verbs import fact_of
 from unhang.core.schemas.shapes import TEXT, Shape, fact_shapes
-from unhang.core.verdict.gpu_verbs import fact_of
 
 UNREADABLE = Shape(
     "object",
