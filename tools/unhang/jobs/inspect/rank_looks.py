@@ -222,8 +222,8 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
         for lock in as_maps(cache.get("locks"))
     )
     for place, row in enumerate(as_maps(document.get("ranks"))):
-        pid = row.get("pid")
-        if not isinstance(pid, int) or isinstance(pid, bool):
+        pid = whole_or_none(row.get("pid"))
+        if pid is None:
             continue
         first, second = firsts.get(pid, {}), seconds.get(pid, firsts.get(pid, {}))
         frames, frames_later = _main_frames(dumps.get(pid)), _main_frames(later.get(pid))
@@ -380,7 +380,7 @@ def _log_grew(document: Mapping[str, Any], place: int) -> bool | None:
     sizes = [as_list(proc.get(f"log_bytes_{number}"))[place : place + 1] for number in (1, 2)]
     if not all(sizes) or [None] in sizes:
         return None
-    pairs = [(first, second) for first, second, _ in _pairs(document)]
+    pairs = [pair[:2] for pair in _pairs(document)]
     return may_have_written(pairs, number_of(sizes[1][0]) - number_of(sizes[0][0]))
 
 
