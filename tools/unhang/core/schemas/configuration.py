@@ -178,7 +178,7 @@ def _shown(value: Any) -> str:
 
 def _sections(sections: Any) -> list[tuple[str, Any]]:
     """(name, its configuration) of each section that has any."""
-    whole = msgspec.convert(sections, sections_type(), from_attributes=True)
+    whole: Any = msgspec.convert(sections, sections_type(), from_attributes=True)
     return [
         (name, section)
         for name in whole.__struct_fields__

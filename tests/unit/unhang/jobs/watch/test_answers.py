@@ -116,10 +116,15 @@ def samples(log_bytes: int, counts: int, cpu_s: float, calls: int | None = None)
 
 @pytest.mark.parametrize(
     ("given", "is_told"),
-    [((0, 0, 0.0), True), ((80, 0, 0.0), False), ((0, 1, 0.01), False), ((0, 1, 0.0), True),
-     ((80, 0, 0.0, 80), False), ((80, 0, 0.0, 0), True)],
-    ids=["still", "log", "counts", "asleep", "its own log", "a log to which another job prints"],
-)  # fmt: skip
+    [
+        ((0, 0, 0.0), True),  # still
+        ((80, 0, 0.0), False),  # its log
+        ((0, 1, 0.01), False),  # its counts
+        ((0, 1, 0.0), True),  # counts of one asleep
+        ((80, 0, 0.0, 80), False),  # what it wrote
+        ((80, 0, 0.0, 0), True),  # what another job prints
+    ],
+)
 def test_a_log_that_grows_is_progress_and_counts_of_a_rank_that_never_ran_are_none(given, is_told):
     assert bool(list(detect(samples(*given), 60.0))) is is_told
 

@@ -125,8 +125,9 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
     ends = {event.id: event for event in reversed(facts.said("slurm_ended"))}
     for name, end in ends.items():
         before = [event for event in facts.events if end.follows(event) and not event.quoted]
+        # a progress bar of epochs is one of training; those of loading and preparing are not
         steps = [event.line for event in facts.of("training_step") if event.file == end.file] + [
-            one.line for one in before if _is_a_bar_of_steps(one)
+            one.line for one in before if one.fact == "bar" and "poch" in one.text
         ]
         if (step := max(steps, default=0)) > end.line:
             continue
@@ -150,11 +151,6 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
         elif name != CANCELLED:
             weight = STRONG if name == TIME_LIMIT else DECISIVE
             yield Evidence("ended_by_scheduler", weight, end.signature.says, (end,), name)
-
-
-def _is_a_bar_of_steps(event: Event) -> bool:
-    """Whether a progress bar is one of training; those of loading and preparing are not."""
-    return event.fact == "bar" and "poch" in event.text
 
 
 def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
