@@ -206,7 +206,13 @@ def first_failure(facts: Facts) -> Event | None:
         if event.place not in places
         and not _is_swept(facts, event)
         and not _OF_TRANSPORT.search(event.text)
-        and not (_was_caught(facts, event) and any(_follows(event, one) for one in with_cause))
+        and not (
+            _was_caught(facts, event)
+            and any(
+                one.file == event.file and 0 < one.line - event.line <= CHAIN_WITHIN
+                for one in with_cause
+            )
+        )
     ]
     explained = _explained_by_hardware(facts, with_cause)
     files = Counter(text for text, _ in {(_masked(one.text), one.file) for one in ended})
@@ -221,10 +227,6 @@ def first_failure(facts: Facts) -> Event | None:
         if event.place not in explained and not any(comes_before(one, event) for one in others):
             return most_telling(event, ended)
     return None
-
-
-def _follows(event: Event, other: Event) -> bool:
-    return other.file == event.file and 0 < other.line - event.line <= CHAIN_WITHIN
 
 
 def _was_caught(facts: Facts, event: Event) -> bool:
