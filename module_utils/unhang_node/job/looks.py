@@ -64,6 +64,8 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
                 continue
             switches[pid] = row["switches"]
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
+        # at the moment of what the ranks wrote, with which its growth is compared
+        logs = [log_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         if naps:
             wait_s = max(0.0, NAP_S - ctx.options["gap_s"])
             ctx.mark("the time in which a sleeper wakes up", wait_s + 1)
@@ -72,7 +74,6 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
             status = text_if_there(ctx.root, f"/proc/{row['pid']}/status")
             row["switches"] = parse_switches(status)
         yield "proc", {f"ranks_{number + 1}": naps}, [], MORE
-        logs = [log_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         interfaces = parse_interfaces(text_if_there(ctx.root, "/proc/net/dev"))
         yield (
             "proc",

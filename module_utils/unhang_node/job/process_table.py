@@ -62,7 +62,8 @@ def work_of(root: Root, stats: dict[int, Stat], pid: int, below: list[int]) -> d
     end, because the kernel adds what a child did to its parent.
 
     children_cpu_s: without its own; disk_bytes: read and written by the disk; call_bytes, calls:
-    by calls, also from a cache, a pipe or a socket; compilers: how many of those below are one now.
+    by calls, also from a cache, a pipe or a socket, None where they are hidden; compilers: how many
+    of those below are one now.
     """
     ticks = stats[pid].waited_ticks
     ticks += sum(stats[one].cpu_ticks + stats[one].waited_ticks for one in below)
@@ -71,7 +72,7 @@ def work_of(root: Root, stats: dict[int, Stat], pid: int, below: list[int]) -> d
     return {
         "children_cpu_s": ticks / TICKS,
         "disk_bytes": sums["read_bytes"] + sums["write_bytes"],
-        "call_bytes": sums["rchar"] + sums["wchar"],
+        "call_bytes": sums["rchar"] + sums["wchar"] if read[0] else None,
         "calls": sums["syscr"] + sums["syscw"],
         "compilers": sum(stats[one].command in COMPILERS for one in below),
     }

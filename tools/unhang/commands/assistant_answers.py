@@ -63,16 +63,13 @@ def marked(value: Any, key: str = "") -> Any:
     that cannot be seen."""
     if isinstance(value, str):
         text = visible(value, LONGEST_VALUE)
-        return text if key in OWN or not text else f"«{_without_marks(text)}»"
+        plain = text.replace("«", "‹").replace("»", "›")
+        return text if key in OWN or not text else f"«{plain}»"
     if isinstance(value, Mapping):
         return {visible(name, 200): marked(one, name) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [marked(one, key) for one in value]
     return value
-
-
-def _without_marks(text: str) -> str:
-    return text.replace("«", "‹").replace("»", "›")
 
 
 def _chosen(tool: str, document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

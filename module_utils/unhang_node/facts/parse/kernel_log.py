@@ -38,7 +38,8 @@ ORDER = (
 # formats.
 _KMSG = r"(\d{1,6}),(\d{1,20}),(\d{1,20}),[^;]{0,64};"
 _DMESG = r"(?:<\d{1,4}>)?\[ {0,12}(\d{1,12}\.\d{1,9})\](?:\[ {0,8}[TC]\d{1,10}\])? ?"
-_HUMAN = r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}\] "
+_HUMAN = r"\[[A-Z][a-z]{2} ([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})\] "
+_MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _ISO = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,]\d{1,9})?(Z|[+-]\d\d:?\d\d) "
 _SYSLOG = r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d "
 _PID = re.compile(r"\bpid=(\d{1,10})\b")
@@ -50,16 +51,18 @@ def find_faults(log: bytes, boot_time_s: float | None = None) -> dict[str, Any]:
     newest boot.
 
     log: bytes. boot_time_s: seconds since 1970 at boot, which turns wall-clock stamps with a zone
-    into seconds since boot. With None they stay unknown, as do stamps without a zone (dmesg -T,
-    plain syslog) in any case. complete: the log reaches back to the boot, and no part of it was
-    skipped.
+    into seconds since boot. With None they stay unknown, as do stamps without a zone (plain syslog)
+    in any case; those of dmesg -T count from the boot's own, where it is there. complete: the log
+    reaches back to the boot, and no part of it was skipped.
     """
     start, reaches_boot = find_boot(log)
+    first = re.match(_HUMAN, line_at(log, start)) if reaches_boot else None
+    boot_local_s = since_boot(_local(first), 0.0) if first else None
     offsets, cut = find_candidates(log, start)
     groups: dict[Any, dict[str, Any]] = {}
     for offset in offsets:
         line = line_at(log, offset)
-        stamp_s, message = split_line(line, boot_time_s)
+        stamp_s, message = split_line(line, boot_time_s, boot_local_s)
         fault = parse_fault(message) if message else None
         if fault:
             # People do not read the prefix of a kmsg record; of the other formats they read the
@@ -128,9 +131,11 @@ def line_at(log: bytes, offset: int) -> str:
     )
 
 
-def split_line(line: str, boot_time_s: float | None) -> tuple[float | None, str]:
+def split_line(
+    line: str, boot_time_s: float | None, boot_local_s: float | None = None
+) -> tuple[float | None, str]:
     """(seconds since boot or None, the kernel's message or "" when the line is not the
-    kernel's)."""
+    kernel's). boot_local_s: the boot by the clock of dmesg -T, whose zone is not known."""
     match = re.match(_KMSG, line)
     if match:
         # The facility begins at bit 3; a line that a process writes into /dev/kmsg never has
@@ -143,7 +148,7 @@ def split_line(line: str, boot_time_s: float | None) -> tuple[float | None, str]
         return float(match.group(1)), untagged(line[match.end() :])
     match = re.match(_HUMAN, line)
     if match:
-        return None, line[match.end() :]
+        return since_boot(_local(match), boot_local_s), line[match.end() :]
     match = re.match(_ISO, line)
     wall_s = since_boot(match.groups(), boot_time_s) if match else None
     match = match or re.match(_SYSLOG, line)
@@ -161,6 +166,12 @@ def untagged(text: str, may_be_bare: bool = True) -> str:
     if match and match.group(1) == "kernel":
         return text[match.end() :]
     return text if may_be_bare else ""
+
+
+def _local(human: re.Match[str]) -> tuple[str, ...]:
+    """As since_boot takes it, in a zone that both moments have."""
+    month, day, *clock, year = human.groups()
+    return (year, str(_MONTHS.find(month) // 3 + 1), day, *clock, "Z")
 
 
 def since_boot(moment: tuple[str, ...], boot_time_s: float | None) -> float | None:

@@ -184,11 +184,6 @@ def test_a_log_that_was_cut_to_nothing_and_grows_again_is_progress_and_one_that_
     assert NO_PROGRESS in [event.what for event in detect(cut_once, 60)]
 
 
-def test_a_trace_whose_time_jumps_back_is_survived():
-    lines = [line for at in (0.0, 1.0, 500.0, 2.0, 3.0) for line in quiet(at, 10)]
-    assert all(event.t >= 0 for event in detect(lines, 60))
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system of its own, which needs root")
 def test_a_full_disk_costs_the_bundle_and_not_the_verdict(tmp_path):
     """A real file system of 8 KiB, in a mount namespace that ends with the command."""

@@ -14,11 +14,10 @@ from typing import Any
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.strict_json import value_at
 from unhang.core.text import visible
-from unhang_node.base.parse.values import as_map, as_maps
+from unhang_node.base.parse.values import as_map, as_maps, whole_or_none
 
 MOST_GPUS = 32  # more GPUs than any machine has; further ones are not drawn
 # larger than any count, index or width in a topology; a larger value is treated as not read
-ABSURD = 10**9
 
 
 @dataclass(frozen=True)
@@ -111,17 +110,19 @@ def topology_of(sections: Mapping[str, Any]) -> Topology | None:
     """The topology that a node's sections describe; None when it has fewer than two GPUs. Fields of
     a wrong type count as not read."""
     devices = [
-        row for row in rows_at(sections, "gpus", "devices") if _whole(row.get("index")) is not None
+        row
+        for row in rows_at(sections, "gpus", "devices")
+        if whole_or_none(row.get("index")) is not None
     ][:MOST_GPUS]
     if len(devices) < 2:
         return None
     links = {
         row["gpu"]: row
         for row in rows_at(sections, "interconnect", "by_gpu")
-        if _whole(row.get("gpu")) is not None
+        if whole_or_none(row.get("gpu")) is not None
     }
     known = {row["index"] for row in devices}
-    switches = _whole(as_map(sections.get("fabric_manager")).get("nvswitch_count"))
+    switches = whole_or_none(as_map(sections.get("fabric_manager")).get("nvswitch_count"))
     gpus = tuple(
         _gpu(row, links.get(row["index"], {}), bool(switches))
         for row in sorted(devices, key=lambda row: row["index"])
@@ -141,18 +142,18 @@ def _gpu(row: Mapping[str, Any], links: Mapping[str, Any], switched: bool) -> Gp
     pcie = row.get("pcie")
     pcie = pcie if isinstance(pcie, dict) else {}
     generation, width, widest = (
-        _whole(pcie.get(key)) for key in ("generation_max", "width_now", "width_max")
+        whole_or_none(pcie.get(key)) for key in ("generation_max", "width_now", "width_max")
     )
     narrow = width is not None and widest is not None and width < widest
     shown = f"gen{generation} " if generation is not None else ""
-    remote, active = text_of(links.get("remote")), _whole(links.get("nvlinks_active"))
+    remote, active = text_of(links.get("remote")), whole_or_none(links.get("nvlinks_active"))
     bridgeless = active == 0 and remote in ("", "none", "unknown") and not switched
     return Gpu(
         index=row["index"],
-        numa_node=_whole(row.get("numa_node")),
+        numa_node=whole_or_none(row.get("numa_node")),
         pcie="" if width is None else f"x{width} of x{widest}" if narrow else f"{shown}x{width}",
         pcie_narrow=narrow,
-        links=None if bridgeless else _whole(links.get("nvlinks")),
+        links=None if bridgeless else whole_or_none(links.get("nvlinks")),
         links_active=None if bridgeless else active,
         remote=remote,
         lost=bool(row.get("error")),
@@ -162,7 +163,7 @@ def _gpu(row: Mapping[str, Any], links: Mapping[str, Any], switched: bool) -> Gp
 def _pairs(sections: Mapping[str, Any], known: set[int]) -> Iterator[Pair]:
     seen: set[tuple[int, int]] = set()
     for row in rows_at(sections, "interconnect", "pairs"):
-        a, b = _whole(row.get("a")), _whole(row.get("b"))
+        a, b = whole_or_none(row.get("a")), whole_or_none(row.get("b"))
         if (
             a is None
             or b is None
@@ -176,7 +177,7 @@ def _pairs(sections: Mapping[str, Any], known: set[int]) -> Iterator[Pair]:
             min(a, b),
             max(a, b),
             text_of(row.get("topology")),
-            _whole(row.get("nvlinks")),
+            whole_or_none(row.get("nvlinks")),
             text_of(row.get("read")),
         )
 
@@ -191,7 +192,7 @@ def _ports(sections: Mapping[str, Any]) -> Iterator[Port]:
                 name = text_of(device.get("name")) or "?"
                 yield Port(
                     name=name if len(ports) == 1 else f"{name}:{port.get('port')}",
-                    numa_node=_whole(device.get("numa_node")),
+                    numa_node=whole_or_none(device.get("numa_node")),
                     state=text_of(port.get("state")),
                     rate_gbps=float(rate)
                     if isinstance(rate, (int, float)) and not isinstance(rate, bool)
@@ -208,11 +209,3 @@ def rows_at(sections: Mapping[str, Any], section: str, name: str) -> list[dict[s
 def text_of(value: object) -> str:
     """A text of a node's without secrets, "" for anything else."""
     return without_secrets(value) if isinstance(value, str) else ""
-
-
-def _whole(value: object) -> int | None:
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < ABSURD
-        else None
-    )

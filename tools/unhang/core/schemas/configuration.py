@@ -178,16 +178,13 @@ def _shown(value: Any) -> str:
 
 def _sections(sections: Any) -> list[tuple[str, Any]]:
     """(name, its configuration) of each section that has any."""
-    whole = _configuration(sections)
+    whole: Any = msgspec.convert(sections, sections_type(), from_attributes=True)
     return [
         (name, section)
         for name in whole.__struct_fields__
-        if (section := getattr(whole, name)) is not None and _has_any(section)
+        if (section := getattr(whole, name)) is not None
+        and any(getattr(section, field) is not None for field in section.__struct_fields__)
     ]
-
-
-def _has_any(section: Any) -> bool:
-    return any(getattr(section, name) is not None for name in section.__struct_fields__)
 
 
 def _pieces(section: Any) -> list[bytes]:
@@ -258,11 +255,6 @@ def _field_names(kind: type[msgspec.Struct]) -> tuple[bytes, ...]:
 def _kind(value: Any) -> Any:
     """The type of a value, as a key of the cache."""
     return type(value)
-
-
-def _configuration(sections: Any) -> Any:
-    """What is configuration in sections, typed."""
-    return msgspec.convert(sections, sections_type(), from_attributes=True)
 
 
 @cache

@@ -97,9 +97,7 @@ def ended_ranks(job: Job) -> list[Suspect]:
         if rank not in known and pid not in there and address in hosts:
             why = "its process is gone, and RAS misses it"
             found.append(_ended(hosts[address], rank, None, pid, why))
-    if not found:
-        found = [*_fewer_than_local(job)]
-    return found
+    return found or [*_fewer_than_local(job)]
 
 
 def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> Suspect:

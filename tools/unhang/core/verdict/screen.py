@@ -126,7 +126,9 @@ def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScre
             quoted=(*screen.quoted[:1], *quotes, *screen.quoted[1:]),
         )  # fmt: skip
     own = f"{screen.headline} ({screen.certainty})" if screen.certainty else screen.headline
-    owns = () if _says_so(screen.headline, row) else (own,)
+    # a verdict may say who is waited for in its own words
+    says_so = "waited for" in screen.headline and f"{in_ranks(row.roots)} " in screen.headline
+    owns = () if says_so else (own,)
     return replace(
         screen, headline=headline, certainty=row.certainty, lines=(*lines, *owns, *screen.lines),
         quoted=(*quotes, *screen.quoted), next_host=host_name(host) or screen.next_host,
@@ -145,11 +147,6 @@ def waited_quotes(row: WaitedRow) -> tuple[Quote, ...]:
         call = f"SeqNum={wait.seq}, OpType={wait.operation}"
         return (*last[:2], Quote(first.text, place_of(first.file, first.line), call))
     return (*last[:2],)
-
-
-def _says_so(headline: str, row: WaitedRow) -> bool:
-    """Whether a verdict says who is waited for in its own words."""
-    return "waited for" in headline and f"{in_ranks(row.roots)} " in headline
 
 
 def filled(command: str, values: Mapping[str, Sequence[str]]) -> str | None:

@@ -278,15 +278,14 @@ def _with_reports(wait: Wait, reported: Collection[tuple[str, int, int]]) -> Wai
 def _unlike(steps: Iterable[Step]) -> dict[str, tuple[int, ...]]:
     """{what: ranks} if the members called different things, else {}."""
     calls: dict[str, list[int]] = {}
-    named = (one for one in steps if one.operation and not _is_half(one.operation))
+    named = (  # of a message the other end has another name
+        one
+        for one in steps
+        if one.operation and not one.operation.lower().startswith(("send", "recv"))
+    )
     for step in sorted(named, key=lambda step: step.rank):
         calls.setdefault(f"{step.operation} {step.sizes}".strip(), []).append(step.rank)
     return {what: tuple(ranks) for what, ranks in calls.items()} if len(calls) > 1 else {}
-
-
-def _is_half(operation: str) -> bool:
-    """Whether it is one end of a message, whose other end has another name."""
-    return operation.lower().startswith(("send", "recv"))
 
 
 def _first_unlike(group: Group, by_rank: Mapping[int, Sequence[Step]]) -> Wait | None:

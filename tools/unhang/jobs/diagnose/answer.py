@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -114,9 +115,10 @@ def _screen(diagnosis: Mapping[str, Any]) -> VerdictScreen:
 
 def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     first, *others = shown_causes(diagnosis)
-    ranks = sorted(int(one[5:]) for one in first["where"] if one[:5] == "rank ")
-    others_named = [visible(one, 80) for one in first["where"] if one[:5] != "rank "]
-    named = listed([named_ranks(ranks)] * bool(ranks) + others_named, NAMED_ON_SCREEN)
+    # "rank 0: MASTER_PORT=29501" is no rank
+    ranks = {one: int(one[5:]) for one in first["where"] if re.fullmatch(r"rank \d+", one)}
+    others_named = [visible(one, 80) for one in first["where"] if one not in ranks]
+    named = listed([named_ranks([*ranks.values()])] * bool(ranks) + others_named, NAMED_ON_SCREEN)
     lines = []
     if others and not diagnosis["decided"]:
         also = [f"{one['title']} ({one['certainty']})" for one in others[:2]]

@@ -326,14 +326,9 @@ def other_accelerator(facts: Facts) -> str | None:
     )
 
 
-@cache
-def _timeout_rows() -> dict[str, str]:
-    return {row["framework"]: row["how"] for row in table("timeout_settings").values()}
-
-
 def how_to_raise(frameworks: Sequence[str]) -> dict[str, str]:
     """framework -> the call or option, for the named frameworks and always for torch; for all
     frameworks if none is named."""
     seen = {_FRAMEWORK_NAMES.get(name.lower(), name.lower()) for name in frameworks}
-    rows = _timeout_rows()
+    rows = {row["framework"]: row["how"] for row in table("timeout_settings").values()}
     return {name: how for name, how in rows.items() if name == "torch" or not seen or name in seen}

@@ -293,7 +293,9 @@ def first_error(events: Iterable[Event]) -> Event | None:
         for event in events
         if event.kind in ("error", "symptom") and not (event.quoted or event.source)
     ]
-    shown = [event for event in failed if not _informs(event)]
+    # what a program prints as information, such as that ranks still wait, by glog's I0510 or the
+    # level INFO of Python's logging, is no symptom
+    shown = [one for one in failed if one.kind == "error" or not _INFORMS.search(one.text)]
     shown = _without_reports_above_the_root(shown)
     chosen = [event for event in shown if event.kind == "error"] or shown
     if not chosen:
@@ -326,12 +328,6 @@ def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:
         for event in shown
         if event.line > root.get(event.file, 0) or not _REPORT.match(event.text)
     ]
-
-
-def _informs(event: Event) -> bool:
-    """Whether a program printed the line as information, such as that ranks still wait: glog's
-    I0510, or the level INFO of Python's logging."""
-    return event.kind == "symptom" and _INFORMS.search(event.text) is not None
 
 
 def _logged_size(by_fact: Mapping[str, Sequence[Event]]) -> int | None:

@@ -20,7 +20,7 @@ from unhang.core.verdict.screen import FAULTS, filled, host_name
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.fitting_remedies import launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
 from unhang.jobs.diagnose.meaning.conclusion import (
     Conclusion,
     tells_of_a_job,
@@ -46,6 +46,7 @@ AFTER_THE_REPAIR = "its output is among the inputs; once more after the repair: 
 EXPLAINED = ("image_refused", "launch_failed", "actor_died", "killed")
 IN_WORDS = ("the ", "each ")  # how steps begin that are no command
 _IMPORT = "No module named "
+_RAISED = re.compile(r"(?:\[[\w ]{1,20}\]: ?)?[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt): ")
 OF_A_MACHINE = (
     "an Xid, a killed process or a bus error names what failed; unhang audit reads the whole"
     " machine"
@@ -107,7 +108,7 @@ def next_steps(
     fresh = [one for one in steps if not one[0].removeprefix("sudo ").startswith(given)]
     again = [(run, AFTER_THE_REPAIR) for run, _ in steps]
     command, tells = next(one for one in fresh + again if not one[0].startswith(IN_WORDS))
-    if command.startswith(INSPECT) and any(map(facts.said, ENDED)):
+    if command.startswith(INSPECT) and (any(map(facts.said, ENDED)) or _all_raised(facts)):
         command, tells = BEFORE_THE_NEXT_START
     further = [*conclusion.first]
     further += ["\n".join([error["run"], *error["tells"]])] if error else []
@@ -115,6 +116,12 @@ def next_steps(
         further += ["\n".join(one) for one in fresh if one[0] != command]
     then = {"host": host or None, "command": command, "tells": tells}
     return then, further[:MOST_COMMANDS]
+
+
+def _all_raised(facts: Facts) -> bool:
+    """Whether each rank has a file of its own, and an exception ends it."""
+    ends = {rank_in_name(file): lines[-1][1] for file, lines in facts.last.items() if lines}
+    return len(ends) > 1 and None not in ends and all(map(_RAISED.match, ends.values()))
 
 
 def _of_causes(

@@ -278,11 +278,8 @@ def _cause(
 ) -> list[str]:
     """A cause. recipes: with what the remedy's settings are called; repeats: the lines for it were
     shown with a cause before."""
-    lines = _indented(
-        [f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty_and_owner(cause)})"],
-        width,
-        0,
-    )
+    title = f"{place}. {_WORDS[cause['severity']]}  {cause['title']}"
+    lines = _indented([f"{title} ({cause['certainty']}, owner: {cause['owner']})"], width, 0)
     label = "" if cause["means"].startswith("because ") else "because: "
     lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)
     lines += _indented(
@@ -347,10 +344,6 @@ def _evidence(word: str, one: Mapping[str, Any], reason: str | None, width: int)
         f"{word if reason else 'and'}: {path_shown(one['file'])}:{one['line']}: {_shown(one, 240)}"
     )
     return _indented([line], width, 3) + _indented([f"({reason})"] if reason else [], width, 7)
-
-
-def _certainty_and_owner(cause: Mapping[str, Any]) -> str:
-    return f"{cause['certainty']}, owner: {cause['owner']}"
 
 
 def matched_in(line: Mapping[str, Any]) -> str:

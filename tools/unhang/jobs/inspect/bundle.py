@@ -83,11 +83,16 @@ def evidence_text(document: Mapping[str, Any]) -> str:
 
 
 def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The evidence in files: documents, or bundles of them. Raises UserError, OSError."""
+    """The evidence in files: documents, or bundles of them; of a node whose processes were looked
+    at several times the last. Raises UserError, OSError."""
     found = [document for path in paths for document in _documents_of(path)]
     if not found:
         raise UserError(f"there are no documents {SCHEMA} in {', '.join(map(str, paths))}")
-    return found[:MOST_DOCUMENTS]
+    found.sort(key=lambda document: document["collector"]["collected_at"])
+    last = {
+        (host_of(one), *(row["pid"] for row in one["ranks"])): one for one in found[:MOST_DOCUMENTS]
+    }
+    return [*last.values()]
 
 
 def is_bundle(path: Path) -> bool:
@@ -152,22 +157,23 @@ def bundle_texts(path: Path) -> dict[str, bytes]:
 def unanswered(host: str, why: object) -> dict[str, Any]:
     """The document of a node that gave no evidence, with the reason."""
     reason = f"no answer: {' '.join(str(why or 'none').split())[:300]}"
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    collector = {
-        "version": VERSION,
-        "host": host,
-        "collected_at": now,
-        "duration_ms": 0.0,
-        "as_root": False,
-        "cut": [],
-    }
-    probe = {"status": "error", "duration_ms": 0.0, "error": reason, "unread": []}
     return {
         "schema": SCHEMA,
         "asked_as": host,
-        "collector": collector,
+        "collector": {
+            "version": VERSION,
+            "host": host,
+            "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "duration_ms": 0.0,
+            "as_root": False,
+            "cut": [],
+        },
         "ranks": [],
-        "sections": {"ranks": {"probe": probe}},
+        "sections": {
+            "ranks": {
+                "probe": {"status": "error", "duration_ms": 0.0, "error": reason, "unread": []}
+            }
+        },
     }
 
 
@@ -178,19 +184,12 @@ def checked(text: bytes, where: str) -> dict[str, Any]:
         # half a character is written as ?, which the check of the schema can read
         if b"\\ud" in text.lower():
             found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
-        faults = check_schema(found, read_schema("evidence-1"))
-        fault = (
-            next(faults, None)
-            if isinstance(found, dict) and found.get("schema") == SCHEMA
-            else None
-        )
+        schema = found.get("schema") if isinstance(found, dict) else type(found).__name__
+        if schema != SCHEMA:
+            raise UserError(f"{where} is not a document {SCHEMA} but {str(schema)[:80]!r}")
+        fault = next(check_schema(found, read_schema("evidence-1")), None)
     except NotStrict as problem:
         raise UserError(f"{where}: {problem}") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise UserError(
-            f"{where} is not a document {SCHEMA} but"
-            f" {str(found.get('schema') if isinstance(found, dict) else type(found).__name__)[:80]!r}"  # noqa: E501
-        )
     if fault:
         place = ".".join(map(str, fault.path))[:200] or "it"
         raise UserError(

@@ -28,13 +28,8 @@ def faulty_gpus(document: Mapping[str, Any]) -> list[GpuVerb]:
 
 def verb_clue(one: GpuVerb) -> str:
     """One line for people: what the GPU needs, and for what."""
-    return f"{one.name} asks to {_to_do(one.verb)}, for {', '.join(one.because)}"
-
-
-def _to_do(verb: str) -> str:
-    return (
-        "power-cycle its node" if verb == "power-cycle" else verb.replace("replace", "replace it")
-    )
+    wants = {"power-cycle": "power-cycle its node", "replace": "replace it"}.get(one.verb, one.verb)
+    return f"{one.name} asks to {wants}, for {', '.join(one.because)}"
 
 
 def gpu_row(document: Mapping[str, Any], one: GpuVerb) -> FaultyGpu:

@@ -18,7 +18,8 @@ from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, wai
 from unhang.jobs.flight import Flight, flight_of
 from unhang.jobs.inspect.inspection import JobLook, Recorded
 from unhang.jobs.inspect.rank_looks import section
-from unhang_node.base.parse.values import as_maps
+from unhang.jobs.inspect.whose_gpus import number_or_none
+from unhang_node.base.parse.values import as_maps, whole_or_none
 
 MOST_RANKS = 1 << 20
 
@@ -28,10 +29,9 @@ def flights_of(documents: Sequence[Mapping[str, Any]]) -> list[Flight]:
     found: dict[int, Flight] = {}
     for document in documents:
         for row in as_maps(section(document, "log_tail").get("flights")):
-            rank = row.get("rank")
-            if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < MOST_RANKS:
-                written = row.get("written_s")
-                written_s = float(written) if isinstance(written, (int, float)) else None
+            rank = whole_or_none(row.get("rank"))
+            if rank is not None and 0 <= rank < MOST_RANKS:
+                written_s = number_or_none(row.get("written_s"))
                 found[rank] = flight_of(row, str(row.get("path"))[:400], rank, written_s)
     return [found[rank] for rank in sorted(found)]
 

@@ -67,6 +67,14 @@ def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) ->
     }
 
 
+def may_have_written(pairs: Iterable[tuple[Look, Look]], grew_bytes: float) -> bool:
+    """Whether a log changed, and by no more than its ranks and those below them carried by calls,
+    where that is known. pairs: of each two looks."""
+    carried = [rose(*pair, CALLED) for pair in pairs]
+    is_known = carried and None not in carried
+    return grew_bytes != 0 and not (is_known and sum(filter(None, carried)) < grew_bytes)
+
+
 def arrives(now: Look, rest: Mapping[str, float]) -> str:
     """40 KB/s arrive from 10.2.0.9: at one socket, where that is far beyond what comes to a rank at
     rest; else ""."""

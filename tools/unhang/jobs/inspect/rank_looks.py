@@ -25,9 +25,9 @@ from unhang.core.verdict.job import (
     Wait,
     Worker,
 )
-from unhang.jobs.inspect.moves import Look, arrives, at_rest, moves, rose
+from unhang.jobs.inspect.moves import Look, arrives, at_rest, may_have_written, moves, rose
 from unhang.jobs.inspect.whose_gpus import Gpu, gpu_of, own_gpus
-from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
+from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of, whole_or_none
 
 BUSY_PERCENT = 95
 QUEUE, BROADCAST = "get (queue.py)", "dequeue (shm_broadcast.py)"
@@ -81,8 +81,8 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
         for lock in as_maps(cache.get("locks"))
     )
     for place, row in enumerate(as_maps(document.get("ranks"))):
-        pid = row.get("pid")
-        if not isinstance(pid, int) or isinstance(pid, bool):
+        pid = whole_or_none(row.get("pid"))
+        if pid is None:
             continue
         first, second = firsts.get(pid, {}), seconds.get(pid, firsts.get(pid, {}))
         frames, frames_later = _main_frames(dumps.get(pid)), _main_frames(later.get(pid))
@@ -93,7 +93,7 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
         tree = (pid, *(child.pid for child in children))
         size = str(as_map(row.get("settings")).get("LOCAL_WORLD_SIZE"))
         gpu = next((gpus[one] for one in tree if one in gpus), None)
-        engine, wakes = _whole(row.get("engine")) or 0, WAKES_PER_S * seconds_between
+        engine, wakes = whole_or_none(row.get("engine")) or 0, WAKES_PER_S * seconds_between
         stacks_of_both = (frames, latest)
         awaits = engine > 0 and all(_takes_from(one, BROADCAST) for one in stacks_of_both)
         is_asleep = _waited(firsts.get(engine, {}), seconds.get(engine, {}), wakes)
@@ -106,18 +106,18 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
             and activity.user
         ]
         yield RankLook(
-            rank=_whole(row.get("rank")), host=host_of(document), pid=pid,
-            own_pid=_whole(row.get("own_pid")) or pid, gpu=gpu,
-            job=str(row.get("job")), world_size=_whole(row.get("world_size")),
+            rank=whole_or_none(row.get("rank")), host=host_of(document), pid=pid,
+            own_pid=whole_or_none(row.get("own_pid")) or pid, gpu=gpu,
+            job=str(row.get("job")), world_size=whole_or_none(row.get("world_size")),
             states=("gone",) if row.get("has_ended") is True else tuple(
                 str(one["state"]) for one in (firsts.get(pid), seconds.get(pid)) if one
             ),
             cpu=_rate(first, second, "cpu_s", seconds_between),
             has_io=any(
-                _io_rate(first, second, name, seconds_between)
+                rose(as_map(first.get("io")), as_map(second.get("io")), name)
                 for name in ("write_bytes", "read_bytes")
             ),
-            wchan=second.get("wchan"), tracer=_whole(second.get("tracer")),
+            wchan=second.get("wchan"), tracer=whole_or_none(second.get("tracer")),
             doing=activity_of(latest),
             moved=own != own_later if is_known else None,
             shifted=function_names(own) != function_names(own_later) if is_known else None,
@@ -125,7 +125,7 @@ def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iter
             worker=next(iter(workers), None),
             blocked=tuple(map(_wchan, as_maps(second.get("threads_blocked")))),
             sockets=_sockets(sockets.get(pid, {})),
-            log_grew=_log_grew(proc, place), computes=gpu in busy_gpus, spins=gpu in spinning,
+            log_grew=_log_grew(document, place), computes=gpu in busy_gpus, spins=gpu in spinning,
             local_world_size=int(size) if size.isdigit() and len(size) < 5 else 0,
             signs=(
                 moves(first, second, seconds_between, rest)
@@ -147,14 +147,6 @@ def _by_pid(value: Any) -> dict[int, Mapping[str, Any]]:
     return {row["pid"]: row for row in as_maps(value) if isinstance(row.get("pid"), int)}
 
 
-def _whole(value: Any) -> int | None:
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
-        else None
-    )
-
-
 def _rate(first: Look, second: Look, name: str, seconds: float) -> float | None:
     more = None if first is second else rose(first, second, name)
     return None if more is None else max(0.0, more / seconds)
@@ -166,10 +158,6 @@ def _waited(first: Look, second: Look, wakes: float = 0) -> bool:
     asleep = first is not second and first.get("state") == second.get("state") == "S"
     switched = rose(first, second, "switches")
     return asleep and switched is not None and switched <= wakes
-
-
-def _io_rate(first: Look, second: Look, name: str, seconds: float) -> float | None:
-    return _rate(as_map(first.get("io")), as_map(second.get("io")), name, seconds)
 
 
 def _main_frames(dump: Mapping[str, Any] | None) -> list[str]:
@@ -221,7 +209,9 @@ def _children(first: Look, second: Look) -> Iterator[Process]:
 
 
 def _process(row: Look) -> Process:
-    return Process(_whole(row.get("pid")) or 0, str(row.get("command")), str(row.get("state")))
+    return Process(
+        whole_or_none(row.get("pid")) or 0, str(row.get("command")), str(row.get("state"))
+    )
 
 
 def _wchan(row: Look) -> str:
@@ -244,12 +234,13 @@ def _sockets(row: Look) -> tuple[Socket, ...]:
     )
 
 
-def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:
-    sizes = [proc.get(f"log_bytes_{number}") for number in (1, 2)]
-    values = [
-        size[place] if isinstance(size, list) and place < len(size) else None for size in sizes
-    ]
-    return None if None in values else values[0] != values[1]
+def _log_grew(document: Mapping[str, Any], place: int) -> bool | None:
+    proc = section(document, "proc")
+    sizes = [as_list(proc.get(f"log_bytes_{number}"))[place : place + 1] for number in (1, 2)]
+    if not all(sizes) or [None] in sizes:
+        return None
+    pairs = [pair[:2] for pair in _pairs(document)]
+    return may_have_written(pairs, number_of(sizes[1][0]) - number_of(sizes[0][0]))
 
 
 def gpus_and_pids(document: Mapping[str, Any], number: int) -> tuple[list[Gpu], set[int]]:

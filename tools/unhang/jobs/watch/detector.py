@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.core.verdict.job import GONE, HALTED
-from unhang.jobs.inspect.moves import at_rest, moves, rose
+from unhang.jobs.inspect.moves import at_rest, may_have_written, moves, rose
 from unhang.jobs.inspect.whose_gpus import NODE, Gpu, gpu_of, own_gpus
 from unhang_node.base.parse.values import as_list, as_map
 from unhang_node.job.process_table import MOST_READ
@@ -45,7 +45,7 @@ class Event:
 @dataclass
 class Tick:
     """All samples of one moment. counts: {rank: collectives that it launched, by RAS}; missing:
-    ranks that do not answer it."""
+    ranks that do not answer it; logs: {(node, file): bytes}."""
 
     t: float
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Tick:
     gpus: list[Gpu] = field(default_factory=list)
     ranks: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     nics: list[Mapping[str, Any]] = field(default_factory=list)
-    log_bytes: int | None = None
+    logs: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def alive(self) -> dict[int, Mapping[str, Any]]:
@@ -75,9 +75,7 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
             tick = Tick(float(t))
         if "ras" in line:
             ras = as_map(line["ras"])
-            counts = as_map(ras.get("counts"))
-            tick.counts = {str(one): count for one, count in counts.items() if type(count) is int}
-            tick.missing = tuple(one for one in as_list(ras.get("missing")) if type(one) is int)
+            tick.counts, tick.missing = as_map(ras.get("counts")), (*as_list(ras.get("missing")),)
         elif "gpu" in line:
             tick.gpus.append(gpu_of(line))
         elif "nic" in line:
@@ -85,7 +83,7 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
         elif isinstance(line.get("rank"), int):
             tick.ranks[line["rank"]] = line
         elif "log_bytes" in line:
-            tick.log_bytes = (tick.log_bytes or 0) + line["log_bytes"]
+            tick.logs[node_of(line), str(line.get("log"))] = line["log_bytes"]
     if tick:
         yield tick
 
@@ -131,6 +129,7 @@ class Progress:
     def __init__(self) -> None:
         self.last = 0.0
         self._before: Tick | None = None
+        self._moved: Tick | None = None  # the moment of the last progress
         self._moments: deque[float] = deque(maxlen=WAKES)
         self._woke: dict[int, deque[float]] = {}  # of each rank the moments in which it had woken
 
@@ -145,8 +144,13 @@ class Progress:
         for rank, row in tick.ranks.items():
             if before and rose(before.ranks.get(rank, {}), row, "switches"):
                 self._woke.setdefault(rank, deque(maxlen=WAKES)).append(tick.t)
-        if before is None or signs_of_progress(before, tick) or self._all_wake(tick):
-            self.last = tick.t
+        if (
+            not (before and self._moved)
+            or signs_of_progress(before, tick)
+            or log_grew(self._moved, tick)
+            or self._all_wake(tick)
+        ):
+            self._moved, self.last = tick, tick.t
 
     def woken_since(self, t: float) -> tuple[int, ...]:
         """Ranks that woke up in WAKES moments after this one."""
@@ -177,7 +181,7 @@ def _what_did_not_move(tick: Tick, seconds: float) -> str:
                 row.get("read_bytes") is not None and row.get("children", 0) <= MOST_READ
                 for row in alive
             ),
-            "log": tick.log_bytes is not None,
+            "log": bool(tick.logs),
         }
         moved, unseen = (
             ", no ".join(what for what, is_seen in looked_at.items() if is_seen is wanted)
@@ -189,7 +193,7 @@ def _what_did_not_move(tick: Tick, seconds: float) -> str:
         )
     log = (
         "its output goes to no file (with one, its growth counts as progress)"
-        if tick.log_bytes is None
+        if not tick.logs
         else "its log did not grow"
     )
     return (
@@ -199,16 +203,10 @@ def _what_did_not_move(tick: Tick, seconds: float) -> str:
 
 
 def signs_of_progress(before: Tick, now: Tick) -> list[str]:
-    """What moved between two moments; [] when nothing did."""
+    """What moved between two moments, but logs; [] when nothing did."""
     signs = []
     if _rose(before.counts, now.counts, _asleep(before, now)):
         signs.append("collectives")
-    if (
-        before.log_bytes is not None
-        and now.log_bytes is not None
-        and now.log_bytes != before.log_bytes
-    ):
-        signs.append("log")
     own = gpus_of(now)
     if any((gpu.memory or 0) >= 1 for gpu in own):
         signs.append("GPU memory")
@@ -220,9 +218,26 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
     }
     rest = at_rest(pairs.values())
     signs += [f"work of rank {rank}" for rank, pair in pairs.items() if moves(*pair, rest)]
-    if not (now.counts or own or any(ranks_by_gpu(now).values())):
-        signs += _without_ras(before, now, seconds)
+    # a weaker sign, for jobs without NCCL: who waits for a GPU that others use too is switched
+    if not (now.counts or own or any(ranks_by_gpu(now).values())) and any(
+        (rose(before.ranks.get(rank, {}), row, "switches") or 0) > AWAKE_PER_S * seconds
+        for rank, row in now.ranks.items()
+    ):
+        signs.append("ranks that wake up")
     return signs
+
+
+def log_grew(since: Tick, now: Tick) -> bool:
+    """Whether a log changed, and by no more than the ranks of its node may have written since
+    then: a file to which other jobs print too grows while this one hangs."""
+    return any(
+        may_have_written(
+            [(since.ranks.get(rank, {}), row) for rank, row in now.alive.items()
+             if node_of(row) == key[0]],
+            size - since.logs.get(key, size),
+        )
+        for key, size in now.logs.items()
+    )  # fmt: skip
 
 
 def gpus_of(tick: Tick) -> list[Gpu]:
@@ -259,25 +274,15 @@ def node_of(row: Mapping[str, Any]) -> str:
     return str(row.get(NODE) or "")
 
 
-def _without_ras(before: Tick, now: Tick, seconds: float) -> list[str]:
-    """A weaker sign, for jobs without NCCL: who waits for a GPU that others use too is switched."""
-    awake = [
-        rank
-        for rank, row in now.ranks.items()
-        if (rose(before.ranks.get(rank, {}), row, "switches") or 0) > AWAKE_PER_S * seconds
-    ]
-    return ["ranks that wake up"] if awake else []
-
-
 def _asleep(before: Tick, now: Tick) -> set[str]:
     """Ranks that took no processor time and were not switched: whatever RAS counts for them, they
     launched nothing."""
-    pairs = ((rank, before.ranks.get(rank, {}), row) for rank, row in now.ranks.items())
     return {
         str(rank)
-        for rank, then, row in pairs
-        if "cpu_s" in row and all(then.get(name) == row.get(name) for name in ("cpu_s", "switches"))
-    }
+        for rank, row in now.ranks.items()
+        if "cpu_s" in row and not any(rose(before.ranks.get(rank, {}), row, name) != 0
+                                      for name in ("cpu_s", "switches"))
+    }  # fmt: skip
 
 
 def _rose(then: Mapping[str, int], counts: Mapping[str, int], asleep: set[str]) -> bool:

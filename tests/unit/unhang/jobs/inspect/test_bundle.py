@@ -507,13 +507,12 @@ def test_evidence_is_read_by_its_schema(tmp_path, capsys, change, fault):
     assert len(errors.splitlines()) == 1
 
 
-def test_what_a_watcher_saw_beside_the_look_is_read_again_from_its_bundle(tmp_path, capsys):
+def test_what_a_watcher_saw_beside_the_look_is_read_again_from_its_bundle(tmp_path):
     seen = Event(70.0, NO_PROGRESS, 10.0, "nothing moved", woken=(0,), gone={2: ("", 4711)})
     documents = with_seen([look("never")], seen)
     assert [row.get("wakes") for row in documents[0]["ranks"]] == [True, None, None]
     path = bundle(tmp_path, *documents)
-    assert read_documents([path]) == documents
-    assert diagnosed(capsys, str(path))[0] in (1, 3)
+    assert read_documents([path, path]) == documents  # one look, however often it is given
 
 
 def test_a_document_that_no_reader_would_take_is_not_written(tmp_path):

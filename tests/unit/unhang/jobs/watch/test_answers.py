@@ -98,24 +98,32 @@ def test_one_source_that_shows_work_forbids_it():
     )
 
 
-def samples(log_bytes: int, counts: int, cpu_s: float) -> list[dict]:
-    """200 s in which a rank's log, counts and processor time grow by so much each second."""
+def samples(log_bytes: int, counts: int, cpu_s: float, calls: int | None = None) -> list[dict]:
+    """200 s in which a rank's log, counts, processor time and what it wrote grow by so much each
+    second."""
     rank = {"pid": 1, "rank": 0, "state": "S", "children_cpu_s": 0.0}
     return [
         line
         for t in range(200)
         for line in (
             {"t": float(t), "ras": {"counts": {"0": 5 + counts * t}}},
-            {"t": float(t), **rank, "cpu_s": 1.0 + cpu_s * t, "switches": int(100 * cpu_s * t)},
+            {"t": float(t), **rank, "cpu_s": 1.0 + cpu_s * t, "switches": int(100 * cpu_s * t),
+             "call_bytes": calls and calls * t},
             {"t": float(t), "log_bytes": 10 + log_bytes * t},
         )
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("given", "is_told"),
-    [((0, 0, 0.0), True), ((80, 0, 0.0), False), ((0, 1, 0.01), False), ((0, 1, 0.0), True)],
-    ids=["still", "log", "counts", "asleep"],
+    [
+        ((0, 0, 0.0), True),  # still
+        ((80, 0, 0.0), False),  # its log
+        ((0, 1, 0.01), False),  # its counts
+        ((0, 1, 0.0), True),  # counts of one asleep
+        ((80, 0, 0.0, 80), False),  # what it wrote
+        ((80, 0, 0.0, 0), True),  # what another job prints
+    ],
 )
 def test_a_log_that_grows_is_progress_and_counts_of_a_rank_that_never_ran_are_none(given, is_told):
     assert bool(list(detect(samples(*given), 60.0))) is is_told

@@ -200,7 +200,6 @@ def test_that_a_thing_did_not_move_is_said_only_of_what_was_looked_at(seen):
 @pytest.mark.parametrize(
     "log, expected",
     [({}, "its output goes to no file"), ({"log_bytes": 5}, "its log did not grow")],
-    ids=["without a log", "with a log that stays"],
 )
 def test_without_a_rank_it_says_what_it_could_see(log, expected):
     lines = [

@@ -51,7 +51,7 @@ def of_two(count: int, second: int = 1, **state) -> list[dict]:
 def test_a_moment_has_the_ranks_of_all_nodes_and_the_sum_of_their_logs():
     found = list(ticks(merged(of_two(4), 2)))
     assert [sorted(tick.ranks) for tick in found] == [[0, 1]] * 3
-    assert {tick.log_bytes for tick in found} == {200}
+    assert {sum(tick.logs.values()) for tick in found} == {200}
     assert [tick.t for tick in found] == sorted({tick.t for tick in found})
 
 

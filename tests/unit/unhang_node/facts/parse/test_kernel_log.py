@@ -39,6 +39,11 @@ def test_every_shape_of_a_log_gives_the_message_and_the_seconds_since_boot(line,
     assert split_line(line, 1795146451) == (stamp, message)
 
 
+def test_a_log_of_dmesg_with_local_times_has_them_since_its_boot():
+    log = f"[Wed Dec 31 23:59:00 2025] Linux version 6\n[Thu Jan  1 00:00:30 2026] {XID}\n"
+    assert find_faults(log.encode(), 7.0)["events"][0]["last_s"] == 90.0
+
+
 def test_like_faults_are_counted_once_with_first_and_last_time():
     lines = [BOOT] + [
         f"[{second:5d}.000000] NVRM: Xid (PCI:0000:3b:00): 94, pid=1{second}, name=python3,"

@@ -53,7 +53,7 @@ def split_by_stride(members: Iterable[tuple[int, int]]) -> list[dict[int, int]]:
     """{number: rank} of each group, from (number in the group, rank of the job) of groups that
     share a name; groups of one member where no stride parts them."""
     known = sorted(set(members))
-    if _is_one_group(known):
+    if all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(known)):
         return [dict(known)] if known else []
     strides = {
         (rank - other) // (number - before)
@@ -65,10 +65,6 @@ def split_by_stride(members: Iterable[tuple[int, int]]) -> list[dict[int, int]]:
     if not best or len(best) * 2 > len(known):
         return [{number: rank} for number, rank in known]
     return best
-
-
-def _is_one_group(known: Sequence[tuple[int, int]]) -> bool:
-    return all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(known))
 
 
 def _parted(known: Sequence[tuple[int, int]], stride: int) -> list[dict[int, int]]:

@@ -256,10 +256,6 @@ def _events_of(
             yield event_of(signature, more, seen, file, line)
 
 
-def _as_written(line: bytes) -> str:
-    return _beginning(line).strip()
-
-
 def _beginning(line: bytes) -> str:
     """The line, of a long one the beginning; it is masked first, because half a secret is not known
     as one."""
@@ -436,7 +432,7 @@ def _remember_last(block: Block, scan: Scan) -> None:
     kept: list[tuple[int, str]] = []
     for index in range(len(block.lines) - 1, max(-1, len(block.lines) - 200), -1):
         if block.lines[index].strip():
-            kept.append((block.number(index), _as_written(block.lines[index])))
+            kept.append((block.number(index), _beginning(block.lines[index]).strip()))
             if len(kept) == LAST_LINES:
                 break
     scan.last = (scan.last + kept[::-1])[-LAST_LINES:]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import listed
+from unhang.core.verdict.activities import STARTING
 from unhang.core.verdict.by_stacks import LOCK, MAIN, WORK, standings
 from unhang.core.verdict.waited_rows import waited_words
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
@@ -176,15 +177,17 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
 
 
 def all_at_one_work(facts: Facts) -> Conclusion | None:
-    """All ranks compile, load or save, as those of a healthy job do."""
+    """All ranks compile, load or save, as those of a healthy job do, or start, as before their
+    first communicator."""
     ranks = standings(facts.stacks.get(MAIN, {})).values()
     does = {one.activity.name: one for one in ranks if one.activity.name != LOCK}
-    if len(ranks) < 2 or len(does) != 1 or not does.keys() <= {*WORK}:
+    if len(ranks) < 2 or len(does) != 1 or not does.keys() <= {*WORK, STARTING}:
         return None
     (one,) = does.values()
-    why = (
-        f"all {len(ranks)} ranks are {one.activity.name} ({one.activity.where}) or wait for one"
-        " that is, as in a healthy job; whether it ends, a second dump shows"
+    why = f"all {len(ranks)} ranks are {one.activity.name} ({one.activity.where}) " + (
+        "and none has a communicator yet: is one not there, or at another address or port?"
+        if STARTING in does
+        else "or wait for one that is, as in a healthy job; whether it ends, a second dump shows"
     )
     line = RankLine(one.stack.file, one.stack.frames[0].line, one.stack.frames[0].shown)
     return Conclusion("no_end", why, line, (ASK_ONE_RANK.format("every rank"),))

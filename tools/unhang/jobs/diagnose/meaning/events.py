@@ -186,7 +186,8 @@ def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]
         if event.kind in FAULTS
         and not event.quoted
         and event.line > repeated
-        and not _is_reported_as_survived(event)
+        # a line may itself report that what failed is repeated or skipped
+        and not _REPORTED_AS_SURVIVED.search(event.text)
     ]
     if (
         any(event.id not in AT_EXIT or event.line < ends[0] for event in late)
@@ -256,8 +257,3 @@ def _begins_again(event: Event) -> bool:
     return not event.quoted and (
         event.fact == "restarted" or (event.fact == "resumed" and bool(_RESUMES.search(event.text)))
     )
-
-
-def _is_reported_as_survived(event: Event) -> bool:
-    """Whether the line itself reports that the failed operation is repeated or skipped."""
-    return bool(_REPORTED_AS_SURVIVED.search(event.text))

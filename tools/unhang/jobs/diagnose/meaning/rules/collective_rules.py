@@ -60,10 +60,6 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
                 break
 
 
-def _operation(one: Timeout) -> str:
-    return one.op
-
-
 def _number(one: Timeout) -> str:
     return "" if one.seq is None else f"#{one.seq}"
 
@@ -77,7 +73,7 @@ def _size(one: Timeout) -> str:
 
 
 UNLIKE: Mapping[str, tuple[Callable[[Timeout], str], float]] = {
-    "operation": (_operation, STRONG + 1),
+    "operation": (lambda one: one.op, STRONG + 1),
     "sequence": (_number, STRONG - 0.5),
     "size": (_size, STRONG),
 }

@@ -125,8 +125,9 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
     ends = {event.id: event for event in reversed(facts.said("slurm_ended"))}
     for name, end in ends.items():
         before = [event for event in facts.events if end.follows(event) and not event.quoted]
+        # a progress bar of epochs is one of training; those of loading and preparing are not
         steps = [event.line for event in facts.of("training_step") if event.file == end.file] + [
-            one.line for one in before if _is_a_bar_of_steps(one)
+            one.line for one in before if one.fact == "bar" and "poch" in one.text
         ]
         if (step := max(steps, default=0)) > end.line:
             continue
@@ -150,11 +151,6 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
         elif name != CANCELLED:
             weight = STRONG if name == TIME_LIMIT else DECISIVE
             yield Evidence("ended_by_scheduler", weight, end.signature.says, (end,), name)
-
-
-def _is_a_bar_of_steps(event: Event) -> bool:
-    """Whether a progress bar is one of training; those of loading and preparing are not."""
-    return event.fact == "bar" and "poch" in event.text
 
 
 def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
@@ -210,7 +206,13 @@ def first_failure(facts: Facts) -> Event | None:
         if event.place not in places
         and not _is_swept(facts, event)
         and not _OF_TRANSPORT.search(event.text)
-        and not (_was_caught(facts, event) and any(_follows(event, one) for one in with_cause))
+        and not (
+            _was_caught(facts, event)
+            and any(
+                one.file == event.file and 0 < one.line - event.line <= CHAIN_WITHIN
+                for one in with_cause
+            )
+        )
     ]
     explained = _explained_by_hardware(facts, with_cause)
     files = Counter(text for text, _ in {(_masked(one.text), one.file) for one in ended})
@@ -225,10 +227,6 @@ def first_failure(facts: Facts) -> Event | None:
         if event.place not in explained and not any(comes_before(one, event) for one in others):
             return most_telling(event, ended)
     return None
-
-
-def _follows(event: Event, other: Event) -> bool:
-    return other.file == event.file and 0 < other.line - event.line <= CHAIN_WITHIN
 
 
 def _was_caught(facts: Facts, event: Event) -> bool:

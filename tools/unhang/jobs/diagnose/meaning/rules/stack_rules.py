@@ -176,7 +176,8 @@ def common_place(facts: Facts) -> CommonPlace | None:
     places = [
         (place, stack)
         for stack in stacks.values()
-        if (place := _place_in_the_job(stack))
+        # the innermost frame that is neither Python's own nor torch's part for collectives
+        if (place := next((one for one in stack.frames if not _INNER.search(one.text)), None))
         and not any("/torch/" in call for call in stack.calls)
     ]
     calls = {f"{place.said.rpartition(':')[0]})" for place, _ in places}
@@ -184,11 +185,6 @@ def common_place(facts: Facts) -> CommonPlace | None:
         return None
     place, stack = places[0]
     return CommonPlace(sorted(stacks), calls.pop(), RankLine(**_line_of_log(stack, place)))
-
-
-def _place_in_the_job(stack: Stack) -> Frame | None:
-    """The innermost frame that is neither Python's own nor torch's part for collectives."""
-    return next((frame for frame in stack.frames if not _INNER.search(frame.text)), None)
 
 
 def first_apart(stack: Stack, other: Stack) -> Frame:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from unhang.core.text import counted
+from unhang.core.verdict.activities import STARTING
+from unhang.core.verdict.by_stacks import MAIN, standings
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name, rank_of
@@ -26,6 +28,9 @@ from unhang.jobs.diagnose.rank_names import named_ranks
 NEAR_LINES = 15
 FEW_STEPS = 3
 MOST_OF_A_STEP = 0.6
+# variables, and options of programs as py-spy shows them, that are equal for all ranks of a job
+MEETING_PLACES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "dist-url", "dist_url",
+                  "init-method", "init_method", "master-port", "master_port")  # fmt: skip
 Listed = tuple[str, int, Event]
 
 
@@ -352,16 +357,19 @@ def _core(event: Event) -> str:
 
 def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
     """Ranks or nodes were started with different values of a setting that all ranks of a job share:
-    all its ranks show theirs and none made a step, or both sides waited in vain. A rank on two
-    sides is of two jobs or attempts in one folder, and one that met at another port is of an
-    earlier attempt.
+    all its ranks show theirs and none made a step, or both sides waited in vain, or all start. A
+    rank on two sides is of two jobs or attempts in one folder, and one that met at another port is
+    of an earlier attempt.
 
     Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous,
-    diagnose_odd_ones/many_ranks/two-ports-in-files-of-one-line.
+    diagnose_odd_ones/many_ranks/two-ports-in-files-of-one-line,
+    diagnose_odd_ones/stacks/two-addresses-in-command-lines.
     """
     # lines of whoever finds nobody at an address
     in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
-    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"):
+    ranks = standings(facts.stacks.get(MAIN, {})).values()
+    all_start = {one.activity.name for one in ranks} == {STARTING}
+    for name in MEETING_PLACES:
         sides: dict[str, dict[int | str, Event]] = {}
         for one in facts.of("setting"):
             if one.fields["name"] == name:
@@ -375,7 +383,7 @@ def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
             if any(one.file in in_vain for one in side.values())
         }
         # at one address a side may end its wait, and the others' is for more than there are
-        enough = waited == {*sides} or (waited and name == "WORLD_SIZE")
+        enough = all_start or waited == {*sides} or (waited and name == "WORLD_SIZE")
         whole = len(given) >= AT_LEAST and {*given} == {*range(len(given))} and not facts.steps
         if len(sides) > 1 and (enough or whole) and len(given) == len({*given}):
             by_size = sorted(sides.items(), key=lambda one: len(one[1]))
