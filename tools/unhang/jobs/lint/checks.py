@@ -4,7 +4,7 @@ Values in, values out."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,14 +26,13 @@ NAMES = ("nccl_variables", "torch_variables", "not_real_settings", "renamed_sett
 @dataclass(frozen=True)
 class Context:
     """Known facts about the job. Versions are None if unknown. rccl: whether its library is AMD's
-    RCCL. pod_network: whether it has a network of its own, whose interface is eth0. beside: as in
-    Place."""
+    RCCL. silent: rows of setting_faults that are none here. beside: as in Place."""
 
     nccl: str | None = None
     torch: str | None = None
     platform: str | None = None
     rccl: bool = False
-    pod_network: bool = False
+    silent: Collection[str] = ()
     beside: Callable[[str], str] = lambda _name: ""
 
 
@@ -188,9 +187,9 @@ def _class(setting: Setting, row: Mapping[str, Any], context: Context) -> Findin
 
 
 def _doubtful(setting: Setting, context: Context) -> Findings:
-    """Values that a row's pattern finds; eth0 is the interface of a pod."""
+    """Values that a row's pattern finds."""
     for key, found in matching("setting_faults", f"{setting.name}={setting.value}"):
-        if key != "guessed" or not context.pod_network:
+        if key not in context.silent:
             yield _said(key, setting, **found.groupdict())
 
 

@@ -621,8 +621,8 @@ def _spread(step: Step, place: Place) -> tuple[Count, Count]:
     """(nodes on which a step starts its command, how often on each)."""
     each, whole, nodes = (number(step.given(name)) for name in ("each", "whole", "nodes"))
     hosts = _hosts(step, place)
-    if mapped := PER_NODE.search(step.given("each") or ""):
-        each = placed(int(mapped[1]), 0)
+    if (at := step.given("each")) and (mapped := PER_NODE.search(at)):
+        each = placed(int(mapped[1]), at)
     if nodes is None and (hosts or step.given("hosts") or step.given("hostfile")):
         nodes = placed(len({one.name for one in hosts}), hosts[0].name) if hosts else None
         return nodes, each or divided(whole, nodes)

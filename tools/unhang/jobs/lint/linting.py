@@ -187,22 +187,30 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     """The findings of one file's text. Text in, values out."""
     nccl, torch = versions_in(text)
     jobs = jobs_of(documents_of(text, kind), context.beside) if kind in OF_CONTAINERS else []
-    here = Context(
-        context.nccl or nccl,
-        context.torch or torch,
-        context.platform,
-        RCCL.search(text) is not None,
-        bool(jobs) and not any(role.host_network for job in jobs for role in job.roles),
-        context.beside,
-    )
-    found = check_settings(find_settings(text, kind), here)
-    found += [*check_fits(text), *check_parsed(text, kind)]
     launches = [one for job in jobs for one in job.launches]
+    found: list[Finding] = []
     if kind == "python":
         found += check_python(text)
     elif kind in ("shell", "slurm"):
         place, launches = read_batch(text, context.beside)
         found += [*check_launches(launches), *check_directives(place.asked, text)]
+    silent = set()
+    if jobs and not any(role.host_network for job in jobs for role in job.roles):
+        silent.add("guessed")  # eth0 is the interface of a pod's own network
+    if any("standalone" in one.options for one in launches) and not any(
+        one.is_wide for one in launches
+    ):
+        silent.add("own_machine")
+    here = Context(
+        context.nccl or nccl,
+        context.torch or torch,
+        context.platform,
+        RCCL.search(text) is not None,
+        silent,
+        context.beside,
+    )
+    found += check_settings(find_settings(text, kind), here)
+    found += [*check_fits(text), *check_parsed(text, kind)]
     found += check_jobs(jobs, launches)
     found += check_lines(text, values_in(text, kind, [one.options for one in launches]))
     ignored = ignored_lines(text)

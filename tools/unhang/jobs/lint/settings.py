@@ -27,7 +27,6 @@ _MISSPELT = re.compile(r"(?:NCC|NCL|NCLL|NCCCL|NNCL|NCLC|CNCL)_(?=[A-Z])")
 _WANTED = re.compile(
     r"TORCH_FR_|TORCH_NCCL_|(?i:NCCL_)|ENABLE_NCCL_|GLOO_SOCKET_IFNAME$|TORCH_DISTRIBUTED_DEBUG$|CUDA_LAUNCH_BLOCKING$|RDMAV_FORK_SAFE$"
 )
-_YAML_KEY = re.compile(r"(?:TORCH_|ENABLE_)?NCCL_\w{2,100}|TORCH_FR_\w{2,80}")
 _PAIR = re.compile(r"(?P<name>\w{3,100})=(?P<value>[^\n]{0,400})")
 _TEST_OF_NCCL = re.compile(
     r"\b(?:all_?reduce|all_?gather|all_?to_?all|reduce_scatter|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf"
@@ -187,7 +186,7 @@ def _of_documents(documents: list[Any]) -> Iterator[Setting]:
             if isinstance(name, Text) and part.keys() & {"value", "valueFrom"}:
                 yield Setting(name, _of_yaml(part.get("value")), name.line)
             for key, value in part.items():
-                if isinstance(value, Text) and (_YAML_KEY.fullmatch(key) or not wanted(key)):
+                if isinstance(value, Text) and (key.isupper() or not wanted(key)):
                     yield Setting(key, _of_yaml(value), value.line)
         if isinstance(part, Text) and _NAMED.search(part) and len(part.split()) > 1:
             yield from _script(part, part.line, 1)

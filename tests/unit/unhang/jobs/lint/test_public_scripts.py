@@ -114,10 +114,10 @@ def test_dictionary_of_python_that_a_launcher_hands_on_is_read():
 
 @pytest.mark.parametrize(
     "line",
-    ['env["NCCL_ASYNC_ERROR_HANDLING"] = str(1)', "current_env['NCCL_ASYNC_ERROR_HANDLING'] = '1'"],
+    ['env["NCCL_TIMEOUT"] = str(1)', "current_env['NCCL_TIMEOUT'] = '1'"],
 )
 def test_environment_that_python_makes_for_a_child_is_read(line):
-    assert graver(f"{line}\n", "python") == {(1, "renamed")}
+    assert graver(f"{line}\n", "python") == {(1, "name-not-real")}
     assert graver(f"if {line.partition(' =')[0]} == '1':\n    pass\n", "python") == set()
 
 
