@@ -16,8 +16,7 @@ from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.core.verdict.by_stacks import Stack
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
-from unhang.jobs.diagnose.logs.last_words import LAST_LINES as OF_END
-from unhang.jobs.diagnose.logs.last_words import LastWords
+from unhang.jobs.diagnose.logs.last_words import LAST_LINES, LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
@@ -33,7 +32,7 @@ from unhang.jobs.job_files import JobFile
 MOST_EVENTS = 4096
 MOST_ONCE = 512
 LONGEST_COMMAND = 4000
-LAST_LINES = 8
+SHOWN_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
 # a command line sets several variables; progress bars join the messages of ranks
@@ -179,9 +178,9 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
 
 def _end_with(before: Block | None, block: Block) -> Block:
     """The block, behind the one before if it has few lines; of two before, the last lines."""
-    if before is None or len(block.lines) >= OF_END:
+    if before is None or len(block.lines) >= LAST_LINES:
         return block
-    kept = range(len(before.lines))[0 if before.text else -OF_END :]
+    kept = range(len(before.lines))[0 if before.text else -LAST_LINES :]
     lines = [*(before.lines[at] for at in kept), *block.lines]
     numbers = [*map(before.number, kept), *map(block.number, range(len(block.lines)))]
     return Block(before.first, lines, numbers, block.wrapping)
@@ -433,6 +432,6 @@ def _remember_last(block: Block, scan: Scan) -> None:
     for index in range(len(block.lines) - 1, max(-1, len(block.lines) - 200), -1):
         if block.lines[index].strip():
             kept.append((block.number(index), _beginning(block.lines[index]).strip()))
-            if len(kept) == LAST_LINES:
+            if len(kept) == SHOWN_LINES:
                 break
-    scan.last = (scan.last + kept[::-1])[-LAST_LINES:]
+    scan.last = (scan.last + kept[::-1])[-SHOWN_LINES:]
