@@ -242,7 +242,8 @@ class _Reading:
         if held and split and node.type != "string":
             return [placed(part, one) for one in held for part in one.split()]
         text = self._placed(self._text(node), node)
-        if node.type == "raw_string" and " " in text:
+        first = node.named_children[0] if node.type == "concatenation" else node
+        if first.type == "raw_string" and " " in text:  # also with "$more" of this script behind it
             text.how = "raw"
         return [text]
 
