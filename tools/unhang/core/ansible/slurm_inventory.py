@@ -113,7 +113,7 @@ def slurm_output(argv: Sequence[str], timeout_s: float, expected: str = "") -> s
     if result.code or result.is_cut:
         said = result.stderr.strip().rpartition("\n")[2] or f"code {result.code}"
         why = "its answer is beyond the limit" if result.is_cut else said
-        raise UserError(f"Slurm does not answer here: {why}; {ELSEWHERE}")
+        raise UserError(f"{argv[0]} failed: {why}; {ELSEWHERE}")
     return result.stdout
 
 
