@@ -82,7 +82,7 @@ def _faults(rule: Rule, judged: Judged, world: World, printed: Printed) -> Itera
     read = [path for path, _ in judged.evidence]
     item = judged.item or ""  # a row of a table has no line
     own = [path for path in read if path.startswith(item)]
-    places = _places({*read} - RELEASES if item.startswith("tables.") else own, printed)
+    places = _lines_of({*read} - RELEASES if item.startswith("tables.") else own, printed)
     # an output may be of some GPUs alone
     if not places or (not item and "gpus.count" in read):
         return
@@ -99,7 +99,7 @@ def _faults(rule: Rule, judged: Judged, world: World, printed: Printed) -> Itera
     )  # fmt: skip
 
 
-def _places(read: Iterable[str], printed: Printed) -> list[int]:
+def _lines_of(read: Iterable[str], printed: Printed) -> list[int]:
     """The lines of values, of what is below them, and, but for Xids, which diagnose has, of what
     they are looked up by."""
     return [
