@@ -150,7 +150,7 @@ def test_a_switch_that_names_itself_or_one_that_is_not_there_is_no_parent_of_it(
     ("command", "message"),
     [
         (["/nowhere/scontrol"], "Slurm's scontrol is not here: there is no /nowhere/scontrol"),
-        (["sh", "-c", "echo 'a\nno cluster' >&2; exit 1"], "not answer here: no cluster; next: "),
+        (["sh", "-c", "echo 'a\nno cluster' >&2; exit 1"], "sh failed: no cluster; next: "),
         (["sh", "-c", "sleep 100"], "within 0.5 s: is slurmctld running"),
     ],
 )

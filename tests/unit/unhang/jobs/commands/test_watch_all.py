@@ -112,7 +112,7 @@ def test_the_job_that_hangs_is_named_and_counted_and_the_one_beside_it_is_not(si
 def test_what_fails_in_one_watch_ends_no_other(site, tmp_path):
     watches, said = site()
     watches.takes(moment(0, came=[came("a", 41), came("b", 42)]))
-    watches.watches["a"].give([{"t": 1.0, "log_bytes": "\x1b"}])
+    watches.watches["a"].give([{"t": float(t), "log_bytes": "\x1b"} for t in range(3)])
     wait_until(lambda: not watches.watches["a"].thread.is_alive(), "the watch of a has ended")
     assert any(line.startswith("pid 41: this watch ended: TypeError") for line in said)
     for t in range(1, 14):
