@@ -258,7 +258,7 @@ def test_without_py_spy_it_says_what_would_help(tmp_path):
     assert (code, found["state"]) == (3, "unknown")
     row = next(row for row in found["unread"] if row["what"] == "stacks")
     assert "py-spy" in row["why"]
-    assert "sudo $(command -v unhang) inspect" in row["helps"]
+    assert (row["helps"] is None) is (os.geteuid() == 0)  # root needs no sudo
 
 
 def test_the_bundle_has_the_evidence_and_gives_the_same_verdict(tmp_path):
@@ -273,7 +273,7 @@ def test_the_bundle_has_the_evidence_and_gives_the_same_verdict(tmp_path):
     ]
     assert bundle.stat().st_mode & 0o077 == 0
     _, _, errors = inspect("--evidence", str(bundle), "--out", str(bundle))
-    assert "found one that exists" in errors
+    assert "the file exists already" in errors
 
 
 def test_given_nothing_it_finds_this_users_ranks_or_asks_which_of_several_jobs(tmp_path):

@@ -332,7 +332,7 @@ def test_one_rank_alone_passes_and_the_table_ends_with_the_verdict_and_the_comma
     lines = done.stdout.splitlines()
     assert lines[-2] == "verdict: pass"
     assert lines[-1].startswith("to repeat: unhang smoke --local --backend gloo")
-    assert any("busbw (GB/s)" in line for line in lines)
+    assert any("busbw  (GB/s)" in line for line in lines)
 
 
 def test_a_port_in_use_is_reported_with_the_port_and_what_to_do():
@@ -349,7 +349,7 @@ def test_a_port_in_use_is_reported_with_the_port_and_what_to_do():
 @pytest.mark.parametrize(
     "python, message",
     [
-        ("/usr/bin/python3", "the node does not have torch in /usr/bin/python3"),
+        ("/usr/bin/python3", "torch is not installed in /usr/bin/python3"),
         ("/nowhere/python3", "/nowhere/python3: No such file or directory"),
     ],
 )

@@ -97,10 +97,9 @@ def test_what_eight_real_gpus_logged_and_answered_is_labelled_nvlink_for_each_pa
             {"e": "transports", "rank": rank, **log},
         ]
     rows = transport_rows(stories([Stream("gpu1", tuple(range(8)), tuple(events))]), events)
-    assert {(row["label"], row["kind"]) for row in rows} == {("NVLink (P2P/CUMEM)", "nvlink")}
-    assert {(row["from"], row["to"]) for row in rows} >= {
-        (rank, (rank + 1) % 8) for rank in range(8)
-    }
+    assert {(row.label, row.kind) for row in rows} == {("NVLink (P2P/CUMEM)", "nvlink")}
+    ring = {(rank, (rank + 1) % 8) for rank in range(8)}
+    assert {(row.sender, row.receiver) for row in rows} >= ring
 
 
 def test_gpus_without_nvlink_are_told_apart(driver):

@@ -184,5 +184,5 @@ def arguments_of(options: Mapping[str, Any]) -> list[str]:
     words += ["--slow"] * bool(options.get("slow"))
     for name in ("container", "gap_s", "py_spy", "kernel_log"):
         if options.get(name) is not None:
-            words += [f"--{name.removesuffix('_s').replace('_', '-')}", str(options[name])]
+            words.append(f"--{name.removesuffix('_s').replace('_', '-')}={options[name]}")
     return words

@@ -170,6 +170,6 @@ def test_the_watcher_and_a_look_of_any_kind_give_a_step_its_arguments(commands, 
     with pytest.raises(UserError):
         slurm_documents("7", ways.arguments_of(chosen))
     watched, for_slow, slow = (tmp_path / "asked").read_text().split("--slurm-job 7")[1:]
-    assert "--py-spy /opt/py-spy" in watched and "--slow" not in watched
-    assert "--without stacks" in for_slow and "--slow --py-spy /opt/py-spy" in for_slow
-    assert slow.split()[:3] == ["--slow", "--gap", "2.0"]
+    assert "--py-spy=/opt/py-spy" in watched and "--slow" not in watched
+    assert "--without stacks" in for_slow and "--slow --py-spy=/opt/py-spy" in for_slow
+    assert slow.split()[:2] == ["--slow", "--gap=2.0"]
