@@ -492,7 +492,8 @@ def _of_links(lines: Sequence[str]) -> Iterator[Row]:
 def _of_topology(lines: Sequence[str]) -> Iterator[Row]:
     """The NUMA nodes of GPUs of nvidia-smi topo -m, and their links, if most are linked alike to
     all. Pairs with a bridge, and a mesh of unlike links, have no number that is the usual one.
-    Nothing of equal links, if some cards are far from all GPUs: which should be near is not known.
+    Nothing of those, nor of equal links if some cards are far from all GPUs: which pair should be
+    linked, or which card near, is not known.
     """
     found = [(at, row) for at, line in enumerate(lines) if (row := _LINKED.match(f"{line} "))]
     gpus = [(at, row) for at, row in found if row[1]]
@@ -503,15 +504,16 @@ def _of_topology(lines: Sequence[str]) -> Iterator[Row]:
     usual = multimode(own)[0]
     alike = [at for at, links in enumerate(own) if links == usual]
     far = {min(map(NEAR.find, row[2].split()[: len(gpus)])) for _, row in found if not row[1]}
-    if len(far) > 1 and len(alike) == len(own):
-        return
-    for at, row in gpus:
-        yield Row(OF_GPUS, {"index": (row[1], at), "numa_node": (row[3], at)})
-    if (
+    linked = (
         usual
         and len(alike) >= 3 * (len(own) - len(alike))
         and all(cells[one][other] == usual for one in alike for other in alike if one != other)
-    ):
+    )
+    if (len(far) > 1 and len(alike) == len(own)) or (any(map(any, cells)) and not linked):
+        return
+    for at, row in gpus:
+        yield Row(OF_GPUS, {"index": (row[1], at), "numa_node": (row[3], at)})
+    if linked:
         for (at, row), links in zip(gpus, own, strict=True):
             yield _counted(at, row[1], nvlinks=int(usual), nvlinks_active=int(links))
 
