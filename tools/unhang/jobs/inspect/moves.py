@@ -17,6 +17,7 @@ from unhang_node.base.parse.values import as_map, as_maps, number_of
 from unhang_node.job.compilers import COMPILERS
 
 CHILDREN_CORES = 0.2
+LABELLED = 2  # srun --label and torchrun --tee may double a short line
 # A call that carries data has more, and more of it comes in a second: a store that all ranks ask
 # for a sign of life carries 100 bytes in each.
 SIGN_OF_LIFE_BYTES = 512
@@ -69,10 +70,10 @@ def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) ->
 
 def may_have_written(pairs: Iterable[tuple[Look, Look]], grew_bytes: float) -> bool:
     """Whether a log changed, and by no more than its ranks and those below them carried by calls,
-    where that is known. pairs: of each two looks."""
+    where that is known, with a launcher's label before each line. pairs: of each two looks."""
     carried = [rose(*pair, CALLED) for pair in pairs]
     is_known = carried and None not in carried
-    return grew_bytes != 0 and not (is_known and sum(filter(None, carried)) < grew_bytes)
+    return grew_bytes != 0 and not (is_known and LABELLED * sum(filter(None, carried)) < grew_bytes)
 
 
 def arrives(now: Look, rest: Mapping[str, float]) -> str:

@@ -122,6 +122,7 @@ def samples(log_bytes: int, counts: int, cpu_s: float, calls: int | None = None)
         ((0, 1, 0.01), False),  # its counts
         ((0, 1, 0.0), True),  # counts of one asleep
         ((80, 0, 0.0, 80), False),  # what it wrote
+        ((80, 0, 0.0, 60), False),  # the same with its launcher's label before each line
         ((80, 0, 0.0, 0), True),  # what another job prints
     ],
 )
