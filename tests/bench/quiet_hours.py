@@ -3,12 +3,15 @@ section of docs/benchmarks.md. The jobs are those of quiet_jobs.py.
 
     python tests/bench/quiet_hours.py --out FOLDER [--jobs 30] [--minutes 50] [--hangs 60]
     python tests/bench/quiet_hours.py --out FOLDER --gpus 2 --jobs 16 --minutes 8
+    python tests/bench/quiet_hours.py --out FOLDER --labels --jobs 30 --minutes 50
 
 Needs torch, on --gpus NCCL too, and py-spy on PATH. The ranks are forks of one process that has
 imported torch, so that dozens of jobs fit into little memory; each has the environment and the
-command line of a rank in /proc. Without --gpus all is, as root, in a process namespace of its own,
-because the watcher finds whatever else runs on the machine. Writes FOLDER/score.json, the watcher's
-record and its own words, and prints the tables.
+command line of a rank in /proc. With --labels the launcher puts a label before each line, as srun
+--label and torchrun --tee do, and every second pair of jobs prints lines shorter than it. Without
+--gpus all is, as root, in a process namespace of its own, because the watcher finds whatever else
+runs on the machine. Writes FOLDER/score.json, the watcher's record and its own words, and prints
+the tables.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ PR_SET_CHILD_SUBREAPER = 36
 ROOM, ROOM_BYTES = "QUIET_HOURS_ROOM", 1000
 INSIDE = "QUIET_HOURS_INSIDE"
 TRAIN = ("python3", "train.py", "--config=large.yaml")
+LABELS = ("{}: ", "[rank {}]: ", "[default{}]:")
 WAS = ("right", "wrong", "no rank", "silent")
 HUNG_FOR_S, SETTLED_S = 300.0, 15.0  # a hang may take so long to be said, and others after it
 HOOK = """#!/bin/sh
@@ -118,12 +122,18 @@ def be_the_nursery(gpus: int) -> None:
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             ranks = []
             for rank in range(job["world"]):
+                argv = ["sed", "-u", f"s/^/{job['label'].format(rank)}/"]
+                through = job["label"] and subprocess.Popen(argv, stdin=subprocess.PIPE)
                 ranks.append(os.fork())
                 # one group for all, which has not the launcher in it: it waits for them
                 os.setpgid(ranks[-1], ranks[0])
                 if ranks[-1]:
+                    if through:
+                        through.stdin.close()
                     continue
                 os.close(theirs)
+                for number in (1, 2) if through else ():
+                    os.dup2(through.stdin.fileno(), number)
                 more = {**job["environment"], "RANK": str(rank), "LOCAL_RANK": str(rank)}
                 os.environ.update(more)
                 os.environ.pop(ROOM), os.environ.pop(INSIDE, None)
@@ -145,8 +155,8 @@ def be_the_nursery(gpus: int) -> None:
 class Machine:
     """The jobs that run, the watcher beside them, and what it said."""
 
-    def __init__(self, out: Path, gpus: int, undo: contextlib.ExitStack) -> None:
-        self.out, self.gpus = out, gpus
+    def __init__(self, out: Path, gpus: int, labels: bool, undo: contextlib.ExitStack) -> None:
+        self.out, self.gpus, self.labels = out, gpus, labels
         self.folder = Path(undo.enter_context(tempfile.TemporaryDirectory()))
         (self.folder / "said").mkdir()
         self.jobs: list[Running] = []
@@ -191,7 +201,12 @@ class Machine:
             "MASTER_PORT": str(port),
             "WORLD_SIZE": str(world),
         }
+        number, label = len(self.jobs), ""
+        if self.labels:
+            label = LABELS[number % len(LABELS)]
+            environment["QUIET_HOURS_LINE"] = "." if number // 2 % 2 else ""
         job = {
+            "label": label,
             "what": what,
             "world": world,
             "seed": seed,
@@ -389,6 +404,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=8, help="hangs at one time")
     parser.add_argument("--apart", type=float, default=1.0, help="seconds between two starts")
     parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--labels", action="store_true", help="each line behind its rank's label")
     parser.add_argument("--only", help="one shape or kind")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--nursery", type=int, help=argparse.SUPPRESS)
@@ -404,12 +420,13 @@ def main() -> int:
         return subprocess.run(argv, check=False, env={**os.environ, INSIDE: "1"}).returncode
     given.out.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as undo:
-        machine = Machine(given.out, given.gpus, undo)
+        machine = Machine(given.out, given.gpus, given.labels, undo)
         cost: dict[str, float] = {}
         try:
             cost = run(given, machine)
         finally:
-            score = {**scored(machine), "cost": cost, "gpus": given.gpus, "seed": given.seed}
+            score = {**scored(machine), "cost": cost, "seed": given.seed}
+            score |= {"gpus": given.gpus, "labels": given.labels}
             (given.out / "score.json").write_text(json.dumps(score, indent=1))
             sys.stdout.write(tables(score))
     rows = score["healthy"].values()
