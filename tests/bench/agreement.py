@@ -80,6 +80,7 @@ COMPARED = (
     ("power_limit_default_w", "gpu_power_readings/default_power_limit", number),
     ("power_limit_max_w", "gpu_power_readings/max_power_limit", number),
     ("clocks.sm_max_mhz", "max_clocks/sm_clock", number),
+    ("clocks.sm_default_mhz", "default_applications_clocks/graphics_clock", number),
     ("clocks.memory_max_mhz", "max_clocks/mem_clock", number),
     ("fabric.state", "fabric/state", FABRIC_STATES.get),
     ("fabric.clique", "fabric/cliqueId", number),

@@ -172,7 +172,7 @@ def application_clocks(megahertz):
         gpu = sections["gpus"]["devices"][0]
         gpu["utilization_percent"] = 100
         gpu["clocks"] |= {
-            "sm_mhz": megahertz, "sm_max_mhz": 1980, "throttle_reasons": ["applications_clocks"]
+            "sm_mhz": megahertz, "sm_default_mhz": 1980, "throttle_reasons": ["applications_clocks"]
         }  # fmt: skip
 
     return change

@@ -64,6 +64,7 @@ def device(row, index):
     one["clocks"] = {
         "sm_mhz": sm,
         "sm_max_mhz": sm_max,
+        "sm_default_mhz": row.get("clock_default", sm_max),
         "memory_mhz": memory,
         "memory_max_mhz": memory_max,
         "throttle_reasons": [] if busy else ["gpu_idle"],

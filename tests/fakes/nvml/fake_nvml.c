@@ -287,7 +287,7 @@ TWO(nvmlDeviceGetCudaComputeCapability)
     EXPORT int NAME(Device d, u32 which, u32 *out) { char key[96]; u64 n[1]; sprintf(key, #NAME ":%u", which); \
         int code = device_numbers(d, #NAME, key, n, 1); if (code == SUCCESS) *out = n[0]; return code; }
 BY_NUMBER(nvmlDeviceGetTemperature) BY_NUMBER(nvmlDeviceGetTemperatureThreshold) BY_NUMBER(nvmlDeviceGetClockInfo) BY_NUMBER(nvmlDeviceGetMaxClockInfo)
-BY_NUMBER(nvmlDeviceGetNvLinkState) BY_NUMBER(nvmlDeviceGetNvLinkVersion) BY_NUMBER(nvmlDeviceGetNvLinkRemoteDeviceType)
+BY_NUMBER(nvmlDeviceGetDefaultApplicationsClock) BY_NUMBER(nvmlDeviceGetNvLinkState) BY_NUMBER(nvmlDeviceGetNvLinkVersion) BY_NUMBER(nvmlDeviceGetNvLinkRemoteDeviceType)
 
 EXPORT int nvmlDeviceGetNvLinkErrorCounter(Device d, u32 link, u32 counter, u64 *out)
 {

@@ -74,6 +74,7 @@ gpus.devices[].bar1_total_mib          bar1_memory_usage.total
 gpus.devices[].bar1_used_mib           bar1_memory_usage.used
 gpus.devices[].clocks.sm_mhz           clocks.sm clocks.current.sm clocks.sm_clock
 gpus.devices[].clocks.sm_max_mhz       clocks.max.sm max_clocks.sm max_clocks.sm_clock
+gpus.devices[].clocks.sm_default_mhz   clocks.default_applications.graphics clocks.default_applications.gr default_applications_clocks.graphics default_applications_clocks.graphics_clock
 gpus.devices[].clocks.memory_mhz       clocks.memory clocks.mem clocks.current.memory clocks.mem_clock
 gpus.devices[].clocks.memory_max_mhz   clocks.max.memory clocks.max.mem max_clocks.memory max_clocks.mem_clock
 gpus.devices[].pcie.generation_now     pcie.link.gen.current pcie.link.gen.gpucurrent gpu_link_info.pcie_generation.current pci_gpu_link_info.pcie_gen.current_link_gen

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .names import (
     ARGUMENT_VERSION_MISMATCH,
+    DEPRECATED,
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     NO_PERMISSION,
@@ -29,6 +30,7 @@ STATUSES = {
     NOT_SUPPORTED: "absent",
     FUNCTION_NOT_FOUND: "absent",
     NOT_FOUND: "absent",
+    DEPRECATED: "absent",
     NO_PERMISSION: "denied",
     10: "timeout",
 }

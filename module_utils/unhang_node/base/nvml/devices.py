@@ -182,6 +182,7 @@ def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, An
         "clocks": {
             "sm_mhz": asking.ask("clocks.sm_mhz", "nvmlDeviceGetClockInfo", handle, CLOCK_SM),
             "sm_max_mhz": board["sm_max_mhz"],
+            "sm_default_mhz": board["sm_default_mhz"],
             "memory_mhz": asking.ask(
                 "clocks.memory_mhz", "nvmlDeviceGetClockInfo", handle, CLOCK_MEMORY
             ),
@@ -221,6 +222,9 @@ def read_board(asking: Asking) -> dict[str, Any]:
         "power_limit_max_w": bounds and bounds[1] / 1000.0,
         "sm_max_mhz": asking.ask(
             "clocks.sm_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_SM
+        ),
+        "sm_default_mhz": asking.ask(
+            "clocks.sm_default_mhz", "nvmlDeviceGetDefaultApplicationsClock", handle, CLOCK_SM
         ),
         "memory_max_mhz": asking.ask(
             "clocks.memory_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_MEMORY

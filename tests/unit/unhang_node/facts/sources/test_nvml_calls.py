@@ -110,3 +110,11 @@ def test_a_failed_call_of_one_gpu_hides_no_limits_of_the_others(tmp_path):
     read = devices(pieces)
     assert [read[index]["power_limit_default_w"] for index in (0, 1, 2)] == [None, 700.0, 700.0]
     assert counted["nvmlDeviceGetPowerManagementDefaultLimit"] == 2
+
+
+def test_a_default_clock_that_newer_drivers_deprecate_is_absent(tmp_path):
+    deprecated = {"nvmlDeviceGetDefaultApplicationsClock:1": {"nvml_error": 26}}
+    _counted, pieces = calls(("gpus",), write_recording(tmp_path, devices={"0": deprecated}))
+    assert {row["clocks"]["sm_default_mhz"] for row in devices(pieces).values()} == {None}
+    unread = [row for piece in pieces for row in piece[-1] if "sm_default" in str(row)]
+    assert {row["status"] for row in unread} == {"absent"}
