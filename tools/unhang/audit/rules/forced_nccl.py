@@ -13,10 +13,7 @@ from unhang_node.base.versions.compare import compare_versions, holds
 
 _LIBRARIES, _SETTINGS = ("nccl", "libraries", "*"), ("nccl", "settings", "*")
 VERSION = (*_LIBRARIES, "version")
-RELEASES = (  # their advice names the release that a row of a table has
-    "nccl-release-fault-of-some-jobs",
-    "nccl-release-fault-with-a-setting",
-)
+SOME_JOBS = "nccl-release-fault-of-some-jobs"  # its advice names releases of a table's rows
 READS = frozenset(
     [VERSION, (*_LIBRARIES, "path"), *((*_SETTINGS, name) for name in ("name", "value", "file"))]
 )
@@ -25,7 +22,7 @@ READS = frozenset(
 def is_about_nccl(rule: Rule) -> bool:
     """Whether a rule says that a release of NCCL has a fault, or is not the policy's."""
     return VERSION in rule.decision_reads and (
-        rule.id in RELEASES or wants_another_nccl(rule.id, rule.row["remedy"])
+        rule.id == SOME_JOBS or wants_another_nccl(rule.id, rule.row["remedy"])
     )
 
 
