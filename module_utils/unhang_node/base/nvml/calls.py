@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from .names import (
     ARGUMENT_VERSION_MISMATCH,
-    DEPRECATED,
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     NO_PERMISSION,
@@ -30,7 +29,7 @@ STATUSES = {
     NOT_SUPPORTED: "absent",
     FUNCTION_NOT_FOUND: "absent",
     NOT_FOUND: "absent",
-    DEPRECATED: "absent",
+    26: "absent",  # deprecated
     NO_PERMISSION: "denied",
     10: "timeout",
 }

@@ -36,7 +36,13 @@ ARCHITECTURES = {
     10: "blackwell",
 }
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
-CLOCK_SM, CLOCK_MEMORY, THRESHOLD_SLOWDOWN, THRESHOLD_MEMORY = 1, 2, 1, 2
+CLOCK_SM, CLOCK_MEMORY = 1, 2
+THRESHOLDS = (("temperature_slowdown_c", 1), ("memory_temperature_max_c", 2))
+CLOCKS_OF_BOARD = (
+    ("sm_max_mhz", "nvmlDeviceGetMaxClockInfo", CLOCK_SM),
+    ("sm_default_mhz", "nvmlDeviceGetDefaultApplicationsClock", CLOCK_SM),
+    ("memory_max_mhz", "nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY),
+)
 MEMORY_TEMPERATURE = FIELDS["NVML_FI_DEV_MEMORY_TEMP"]
 REMAPPED = tuple(
     FIELDS["NVML_FI_DEV_REMAPPED_" + name] for name in ("COR", "UNC", "PENDING", "FAILURE")
@@ -176,24 +182,19 @@ def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, An
     )
     return {
         "power_limit_w": limit and limit / 1000.0,
-        "power_limit_default_w": board["power_limit_default_w"],
-        "power_limit_max_w": board["power_limit_max_w"],
+        **board["limits"],
         "power_draw_w": draw and draw / 1000.0,
         "clocks": {
             "sm_mhz": asking.ask("clocks.sm_mhz", "nvmlDeviceGetClockInfo", handle, CLOCK_SM),
-            "sm_max_mhz": board["sm_max_mhz"],
-            "sm_default_mhz": board["sm_default_mhz"],
+            **board["clocks"],
             "memory_mhz": asking.ask(
                 "clocks.memory_mhz", "nvmlDeviceGetClockInfo", handle, CLOCK_MEMORY
             ),
-            "memory_max_mhz": board["memory_max_mhz"],
             "throttle_reasons": None
             if reasons is None
             else [name for bit, name in THROTTLE_REASONS if reasons & bit],
         },
         "temperature_c": asking.ask("temperature_c", "nvmlDeviceGetTemperature", handle, 0),
-        "temperature_slowdown_c": board["temperature_slowdown_c"],
-        "memory_temperature_max_c": board["memory_temperature_max_c"],
     }
 
 
@@ -211,36 +212,25 @@ def of_board(asking: Asking, board: dict[str, Any]) -> None:
 
 
 def read_board(asking: Asking) -> dict[str, Any]:
-    """Values that the board and its VBIOS fix."""
+    """Values that the board and its VBIOS fix: {limits, clocks}."""
     handle = asking.handle
     default = asking.ask(
         "power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", handle
     )
     bounds = asking.ask("power_limit_max_w", "nvmlDeviceGetPowerManagementLimitConstraints", handle)
     return {
-        "power_limit_default_w": default and default / 1000.0,
-        "power_limit_max_w": bounds and bounds[1] / 1000.0,
-        "sm_max_mhz": asking.ask(
-            "clocks.sm_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_SM
-        ),
-        "sm_default_mhz": asking.ask(
-            "clocks.sm_default_mhz", "nvmlDeviceGetDefaultApplicationsClock", handle, CLOCK_SM
-        ),
-        "memory_max_mhz": asking.ask(
-            "clocks.memory_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_MEMORY
-        ),
-        "temperature_slowdown_c": asking.ask(
-            "temperature_slowdown_c",
-            "nvmlDeviceGetTemperatureThreshold",
-            handle,
-            THRESHOLD_SLOWDOWN,
-        ),
-        "memory_temperature_max_c": asking.ask(
-            "memory_temperature_max_c",
-            "nvmlDeviceGetTemperatureThreshold",
-            handle,
-            THRESHOLD_MEMORY,
-        ),
+        "limits": {
+            "power_limit_default_w": default and default / 1000.0,
+            "power_limit_max_w": bounds and bounds[1] / 1000.0,
+            **{
+                name: asking.ask(name, "nvmlDeviceGetTemperatureThreshold", handle, threshold)
+                for name, threshold in THRESHOLDS
+            },
+        },
+        "clocks": {
+            name: asking.ask(f"clocks.{name}", call, handle, clock)
+            for name, call, clock in CLOCKS_OF_BOARD
+        },
     }
 
 

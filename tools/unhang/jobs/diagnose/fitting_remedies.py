@@ -71,15 +71,22 @@ def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
         if one.weight == most
         for row in ([one.words] if one.words else _own_words().get(one.id, ()))
     )
-    xids = _of_xids(evidence) if cause == FAILING_GPU else {}
-    return next((row for row in known if row.get("cause", cause) == cause), xids)
+    return next(
+        (row for row in known if row.get("cause", cause) == cause),
+        _of_xids(evidence) if cause == FAILING_GPU else {},
+    )
 
 
 def _of_xids(evidence: Sequence[Evidence]) -> Mapping[str, str]:
-    seen = {
-        event.fields["code"]: 1 for one in evidence for event in one.events if event.fact == "xid"
+    rows = {
+        f"Xid {event.fields['code']}": {
+            **row,
+            "action": event.fields.get("asks") or row["action"],
+        }
+        for one in evidence
+        for event in one.events
+        if event.fact == "xid" and (row := table("xids").get(str(event.fields["code"])))
     }
-    rows = {f"Xid {code}": row for code in seen if (row := table("xids").get(str(code)))}
     parts = {"means": "meaning", "person": "action"}
     return {
         part: "; ".join(f"{xid}: {row[field]}" for xid, row in rows.items())
