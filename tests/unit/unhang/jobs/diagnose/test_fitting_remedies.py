@@ -41,7 +41,8 @@ def test_reason_and_advice_are_those_of_the_xids_that_were_seen(answer):
     )["causes"][0]
     assert first["means"].startswith("Xid 94: contained memory error; Xid 63: a row remap")
     assert "reset the GPU" in first["remedy"]["person"]
-    assert "bus" not in first["means"]
+    asks = "Xid (PCI:0000:4e:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Reboot)"
+    assert answer(f"NVRM: {asks}\n")["causes"][0]["remedy"]["person"] == "Xid 154: Reboot"
 
 
 def test_drivers_of_nvidia_are_no_advice_for_the_accelerators_of_others(answer):
