@@ -3,12 +3,14 @@ cause has a command whose output is tried here."""
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 from job_diagnosis import diagnose
 
 from unhang.core.strict_yaml import load_yaml
+from unhang.core.together import NOT_READ
 from unhang.jobs.diagnose.matching.signatures import load_causes
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_outputs"
@@ -44,20 +46,62 @@ def test_each_cause_has_an_output_that_leads_to_it():
     assert set(load_causes()) - {row["cause"] for row in ROWS} == WITHOUT_OUTPUT
 
 
-@pytest.mark.parametrize("lines", [500, 6400])
-@pytest.mark.parametrize("gpu", [0, 7])
-def test_each_gpu_of_a_whole_machine_is_looked_at(tmp_path, gpu, lines):
-    """Eight GPUs are more than the start of a file that tells what kind it is, and may be a little
-    more than what is read at once."""
-    text = "==============NVSMI LOG==============\n" + "".join(
-        f"GPU 000000{at}0:00.0\n    Product Name : NVIDIA H200\n    Utilization\n"
-        + "        Memory : 0 %\n" * lines
-        + f"    GPU Power Readings\n        Current Power Limit : {500 if at == gpu else 700}.00 W\n"
-        "        Default Power Limit : 700.00 W\n"
-        for at in range(8)
+CAPABILITY = "\t\tCapabilities: [100 v2] Advanced Error Reporting of a port\n"
+REPORT = """nvidia-bug-report.sh Version: 34275561
+uname: Linux gpu001 5.15.0-113-generic #123-Ubuntu SMP x86_64 GNU/Linux
+NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.127.05  Tue Oct  8 03:22:07 UTC 2024
+
+/usr/bin/lspci -nnDvvvxxxx
+{before}
+/usr/bin/nvidia-smi --query
+==============NVSMI LOG==============
+
+GPU 00000000:1B:00.0
+    Product Name                          : NVIDIA H100 80GB HBM3
+    ECC Errors
+        Volatile
+            DRAM Uncorrectable            : 0
+    Remapped Rows
+        Pending                           : No
+        Remapping Failure Occurred        : {failed}
+
+/usr/bin/lspci -t
+{after}"""
+
+
+def reported(folder, megabytes, failed, packed):
+    """A nvidia-bug-report whose nvidia-smi is in its first quarter."""
+    lines = int(megabytes * (1 << 20) / len(CAPABILITY))
+    text = REPORT.format(
+        before=CAPABILITY * (lines // 5), failed=failed, after=CAPABILITY * (lines - lines // 5)
     )
-    (tmp_path / "q.txt").write_text(text)
-    assert diagnose([str(tmp_path / "q.txt")])["causes"][0]["where"] == [f"GPU {gpu}"]
+    report = folder / "nvidia-bug-report.log"
+    report.write_bytes(gzip.compress(text.encode(), 1) if packed else text.encode())
+    return diagnose([str(report)])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("megabytes", [0.5, 1.5, 5])
+def test_a_report_of_any_length_is_judged_whole(tmp_path, megabytes, packed):
+    assert reported(tmp_path, megabytes, "No", packed)["outcome"]["word"] == "healthy"
+    found = reported(tmp_path, megabytes, "Yes", packed)["causes"][0]
+    assert found["where"] == ["GPU 0"] and "remap failed" in found["means"]
+    assert any("Failure Occurred" in one["text"] for one in found["evidence"])
+
+
+def test_a_report_that_is_too_long_says_what_was_not_read_and_is_not_healthy(tmp_path):
+    found = reported(tmp_path, 36, "No", packed=True)
+    assert found["outcome"]["word"] == "no_end" and NOT_READ in found["inputs"][0]["notes"][0]
+
+
+@pytest.mark.parametrize("megabytes", [0.5, 5])
+def test_what_a_tool_printed_before_a_job_changes_nobody_who_is_waited_for(tmp_path, megabytes):
+    steps = [f"[rank{rank}] step {at} loss 2.1" for at in range(20_000) for rank in range(8)]
+    lines = [REPORT.format(before="", failed="No", after=""), *steps[: int(megabytes * 38_000)]]
+    text = "\n".join([*lines, *(f"[rank{rank}] step 70000 loss 2.1" for rank in range(7))])
+    (tmp_path / "job.log").write_text(text)
+    outcome = diagnose([str(tmp_path / "job.log")])["outcome"]
+    assert outcome["word"] == "no_end" and "rank 7 stopped first" in outcome["why"]
 
 
 def test_output_beside_the_log_that_did_not_decide_decides_it(tmp_path):

@@ -63,4 +63,4 @@ def test_archive_of_ten_gigabytes_is_read_up_to_the_cap_and_no_further(tmp_path,
     monkeypatch.setattr("unhang.jobs.diagnose.diagnosing.MOST_BYTES", 64 << 20)
     [about] = diagnose([str(log)])["inputs"]
     assert about["kind"] == "log" and about["lines"] <= (66 << 20) // 17
-    assert any("and no further" in note for note in about["notes"])
+    assert any("not read whole" in note for note in about["notes"])

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import IO
 
-NOT_READ = "was not read to its end"
+NOT_READ = "was not read whole"
 
 
 @dataclass

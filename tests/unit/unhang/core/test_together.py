@@ -45,7 +45,7 @@ def test_diagnose_names_each_log_for_which_there_was_no_room(logs):
     found = diagnosed(logs, Together(4000, 3600.0))
     unread = [one["file"] for one in found["inputs"] if one["kind"] == "unread"]
     assert len(unread) == 40 - 4 and all(NOT_READ in one["notes"][0] for one in found["inputs"][4:])
-    assert "no further" in found["inputs"][3]["notes"][0]
+    assert NOT_READ in found["inputs"][3]["notes"][0]
     assert sum(one["bytes"] for one in found["inputs"]) <= 4000 + len(LINE) * 20
     flat = " ".join(render_table(found, 100).split())
     assert unread[10] in flat.replace("\\", "")
@@ -63,7 +63,7 @@ def test_a_healthy_part_of_the_logs_is_no_healthy_job(tmp_path, monkeypatch):
         (tmp_path / f"rank{number}.log").write_bytes(healthy)
     assert cli.main(["diagnose", "-q", str(tmp_path)]) == 0
     monkeypatch.setattr("unhang.jobs.diagnose.diagnosing.MOST_BYTES_OF_ALL", len(healthy) + 1)
-    assert cli.main(["diagnose", "-q", str(tmp_path)]) == 2
+    assert cli.main(["diagnose", "-q", str(tmp_path)]) == 3
 
 
 def test_lint_names_each_script_for_which_there_was_no_room_and_is_no_success(
@@ -161,7 +161,7 @@ def test_judge_names_the_first_document_for_which_there_was_no_room(documents, m
     assert cli.main(["judge", str(documents)]) == 2
     errors = capsys.readouterr().err
     assert (
-        "gpu4.json was not read to its end: 4,000 bytes were read of all inputs together" in errors
+        "gpu4.json was not read whole: 4,000 bytes were read of all inputs together" in errors
         or "gpu3.json was not read" in errors
     )
     assert "unhang audit --via files" in errors
@@ -175,4 +175,4 @@ def test_judge_of_standard_input_ends_when_its_time_is_over(monkeypatch, capsys)
         code = cli.main(["judge", "-"])
     os.close(writer)
     assert code == 2
-    assert "standard input was not read to its end" in capsys.readouterr().err
+    assert "standard input was not read whole" in capsys.readouterr().err

@@ -23,7 +23,6 @@ from unhang.core.commands.common_options import (
 from unhang.core.errors import UserError
 from unhang.core.redact import redacted
 from unhang.core.secrets_in_text import masked_document
-from unhang.core.together import NOT_READ
 from unhang.core.verdict.answer import render_evidence, screen_of
 from unhang.core.verdict.screen import render_screen
 from unhang.jobs.diagnose.answer import answer_of, joined_answers
@@ -90,8 +89,8 @@ def run(
     look_reader: LookReader,
     reference: Reference,
 ) -> int:
-    """0 healthy, 1 a cause at or above --fail-on, 2 no log, or a healthy part of more than is read,
-    3 a failure without a known cause or no end. An empty input raises UserError, which gives 2."""
+    """0 healthy, 1 a cause at or above --fail-on, 2 no log, 3 a failure without a known cause or no
+    end. An empty input raises UserError, which gives 2."""
     if not arguments.files and not _is_piped():
         raise UserError("no logs, folders of logs or - are named; see unhang diagnose --help")
     files = arguments.files or ["-"]
@@ -108,10 +107,6 @@ def run(
         both = {**found, "looked": looked}  # masked together, so that a host has one mask in both
         shown = redacted(both) if arguments.redact else masked_document(both)
         _print(shown, shown.pop("looked"), arguments.format, arguments.verbose, look_reader)
-    if word == "healthy" and any(
-        note.startswith(NOT_READ) for one in found["inputs"] for note in one["notes"]
-    ):
-        return 2
     if word != "cause":
         return EXIT_CODES[word]
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]

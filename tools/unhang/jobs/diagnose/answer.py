@@ -13,6 +13,7 @@ from unhang.core.together import NOT_READ
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.screen import Quote, VerdictScreen, path_shown, place_of
 from unhang.core.verdict.waited_rows import waited_in
+from unhang.jobs.diagnose.logs.reading import NOT_OPENED
 from unhang.jobs.diagnose.rank_names import named_ranks
 from unhang.jobs.diagnose.rendering import (
     facts_in_words,
@@ -23,7 +24,6 @@ from unhang.jobs.diagnose.rendering import (
     with_short_names,
 )
 
-NOT_OPENED = ("unread", "binary")
 MORE = "-v: facts, settings, all causes, remarks and further steps"
 NAMED_ON_SCREEN, FILES_ON_SCREEN, QUOTED = 3, 3, 3
 

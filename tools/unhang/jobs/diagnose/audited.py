@@ -13,22 +13,10 @@ from unhang.core.text import listed, visible
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.looked import Printed, Read
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import OF_A_TOOL, Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
-# nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu; other tools of a machine
-OF_A_TOOL = re.compile(
-    rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu|(?:^|\n)\| {1,4}\d{1,3} [^\n|]{0,90}\|"
-    rb" {1,4}[0-9A-F]{4,8}:"
-    rb"|(?:^|\n)[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
-    rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
-    rb"|(?:^|[\n ])(?:GPU \d{1,3}: \w|CA '|hca_id:|Infiniband device '|NIC statistics:|Filesystem "
-    rb"|(?:Mem|Swap)Total:|Linux \S{1,80} \d\.|NVRM version: |[a-z]{2,6}\.\w[\w.-]{1,40} = )"
-    rb"|Linux version \d|NVRM: "
-    rb"|(?:^|\n) ?GPU0\s{1,12}X\s|\x22(?:DCGM |header|overall_severity|health|allocatable)"
-    rb"|Remapped Rows|ECC Errors|GPU Link Info|Health Monitor Report|\| Diagnostic |Allocatable:"
-)
 _LABEL = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
 OTHER = "node_not_ready"  # the cause of findings that no other cause names
 _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}

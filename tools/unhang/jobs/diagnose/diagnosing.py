@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.owners import DEFAULT_OWNER
-from unhang.core.together import Together
+from unhang.core.together import NOT_READ, Together
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.audited import printed_evidence
 from unhang.jobs.diagnose.fitting_remedies import (
@@ -38,7 +38,7 @@ from unhang.jobs.diagnose.logs.reading import (
     read_blocks,
 )
 from unhang.jobs.diagnose.looked import WITHOUT, Reference
-from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
+from unhang.jobs.diagnose.matching.scanning import MOST_OF_OUTPUT, Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.meaning.evidence import Evidence
@@ -186,6 +186,11 @@ def _read_one(
 def _scan_of(stream: Stream, about: Input, sieve: Sieve) -> Scan:
     """The scan of a log."""
     scan = scan_blocks(read_blocks(stream, about), about.name, sieve)
+    if scan.left_out:
+        about.notes.append(
+            f"{NOT_READ}: as output of tools the first {about.bytes - MOST_OF_OUTPUT:,} bytes were"
+            " not; split it"
+        )
     if scan.full:
         about.notes.append(f"more than enough lines of: {', '.join(sorted(scan.full))}")
     return scan

@@ -71,7 +71,10 @@ def test_archive_of_which_only_the_head_is_there_is_no_plain_empty_file(tmp_path
     log = tmp_path / "job.log.gz"
     log.write_bytes(gzip.compress(SHM.encode())[:10])
     assert main(["diagnose", str(log)]) == 2
-    assert "the log is an empty file that broke off after 0 bytes" in capsys.readouterr().err
+    assert (
+        "the log is an empty file that was not read whole: it broke off after 0 bytes"
+        in capsys.readouterr().err
+    )
 
 
 def test_folder_of_one_file_per_rank_is_one_job(tmp_path):

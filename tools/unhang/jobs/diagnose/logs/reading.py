@@ -21,6 +21,7 @@ from pathlib import Path
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import PIPE_PATIENCE_S, PatientPipe
 from unhang.core.text import counted
+from unhang.core.together import NOT_READ
 from unhang.jobs.diagnose.logs.archives import BROKEN, Stream, unpacked
 from unhang.jobs.diagnose.logs.documents import may_be_document, messages_in
 from unhang.jobs.diagnose.logs.flight_dumps import LARGEST_DUMP
@@ -31,6 +32,7 @@ LONGEST_LINE = 16 * 1024
 MOST_FILES = 20_000
 SNIFFED = 64 * 1024
 MOST_NOTES = 20
+NOT_OPENED = ("unread", "binary")
 MOST_BYTES = 16 << 30  # of one input, unpacked
 LONGEST_READ_S = 300  # of one input
 _TERMINAL = re.compile(
@@ -84,6 +86,13 @@ class Input:
     most_bytes: int = MOST_BYTES
     wrapping: Wrapping = PLAIN
     began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it was left out; what is empty is whole."""
+        return self.kind not in NOT_OPENED and not any(
+            note.startswith(NOT_READ) for note in self.notes
+        )
 
 
 def find_inputs(names: Iterable[str]) -> Iterator[tuple[str, Path | None]]:
@@ -195,10 +204,7 @@ def read_blocks(stream: Stream, about: Input) -> Iterator[Block]:
 
 def _of_document(found: list[tuple[int, str]], about: Input) -> Block:
     """The messages of a document as lines, each with the number of its line there."""
-    lines = [
-        _with_plain_blanks(_TERMINAL.sub(b"", line.encode("utf-8", "replace")))[:LONGEST_LINE]
-        for _, line in found
-    ]
+    lines = [_plain(line.encode("utf-8", "replace"))[:LONGEST_LINE] for _, line in found]
     about.wrapping = find_wrapping(lines)
     return Block(found[0][0], lines, [number for number, _ in found], about.wrapping)
 
@@ -206,7 +212,7 @@ def _of_document(found: list[tuple[int, str]], about: Input) -> Block:
 def _wrapping_of(head: bytes) -> Wrapping:
     if _encoding(head):
         return PLAIN
-    lines = _with_plain_blanks(_TERMINAL.sub(b"", head)).replace(b"\r\n", b"\n").split(b"\n")
+    lines = _plain(head).replace(b"\r\n", b"\n").split(b"\n")
     return find_wrapping(
         [line.rpartition(b"\r")[2] for line in (lines if len(head) < SNIFFED else lines[:-1])]
     )
@@ -293,7 +299,7 @@ def _decoded(head: bytes, stream: Stream, about: Input) -> Iterator[bytes]:
     while data:
         if decoder:
             data = decoder.decode(data).encode("utf-8", "replace")
-        elif b"\0" in data:
+        else:
             data = data.replace(b"\0", b"")
         if data:
             yield data
@@ -307,12 +313,14 @@ def _read(stream: Stream, size: int, about: Input) -> bytes:
         over = (
             f"{about.bytes:,} bytes" if about.bytes >= about.most_bytes else f"{LONGEST_READ_S} s"
         )
-        _note_once(about, f"was read for {over} and no further; cut out the part that matters")
+        _note_once(about, f"{NOT_READ}: only {over} of it; cut out the part that matters")
         return b""
     try:
         data = stream.read(size)
     except BROKEN as problem:
-        about.notes.append(f"broke off after {counted(about.bytes, 'byte')}: {problem}")
+        about.notes.append(
+            f"{NOT_READ}: it broke off after {counted(about.bytes, 'byte')}: {problem}"
+        )
         return b""
     about.bytes += len(data)
     return data
@@ -326,58 +334,28 @@ def _note_once(about: Input, note: str) -> None:
 def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
     if cut:  # the rest of a line that was cut in the previous block
         data = data[data.find(b"\n") :]
-    if b"\x1b" in data:
-        data = _TERMINAL.sub(b"", data)
-    data = _with_plain_blanks(data)
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n")
+    data = _plain(data).replace(b"\r\n", b"\n")
     lines = data.split(b"\n")
     lines.pop()
-    if (
+    if not (
         about.wrapping.is_json
         or about.wrapping.columns
-        or (_may_hold_long_lines(data) and max(map(len, lines), default=0) > LONGEST_LINE)
+        or b"\r" in data
+        or max(map(len, lines), default=0) > LONGEST_LINE
     ):
-        lines, numbers = _parted(lines, first, about)
-        if about.wrapping.columns:
-            lines, numbers = joined(lines, numbers, about.wrapping.columns)
-    elif b"\r" in data:
-        lines, numbers = _redrawn(lines, first)
-    else:
         return Block(first, lines, None, about.wrapping, data[:-1])
+    lines, numbers = _parted(lines, first, about)
+    if about.wrapping.columns:
+        lines, numbers = joined(lines, numbers, about.wrapping.columns)
     return Block(first, lines, numbers, about.wrapping)
 
 
-def _with_plain_blanks(data: bytes) -> bytes:
-    if data.isascii():
-        return data
+def _plain(data: bytes) -> bytes:
+    """Without terminal sequences, and with blanks between words."""
+    data = _TERMINAL.sub(b"", data)
     for code, blank in _BLANKS:
-        # the search of a single byte is several times as fast
-        if code[1:2] in data and code in data:
-            data = data.replace(code, blank)
+        data = data.replace(code, blank)
     return data
-
-
-def _may_hold_long_lines(data: bytes) -> bool:
-    """Whether a stretch has no line end: a line that is too long covers at least one whole
-    stretch."""
-    half = LONGEST_LINE // 2
-    return any(data.find(b"\n", at, at + half) < 0 for at in range(0, len(data), half))
-
-
-def _redrawn(lines: list[bytes], first: int) -> tuple[list[bytes], list[int]]:
-    """The lines with their numbers; redrawn lines are split into their parts."""
-    parted: list[bytes] = []
-    numbers: list[int] = []
-    for number, line in enumerate(lines, first):
-        if b"\r" in line:
-            parts = [part for part in line.split(b"\r") if part] or [b""]
-            parted += parts
-            numbers += [number] * len(parts)
-        else:
-            parted.append(line)
-            numbers.append(number)
-    return parted, numbers
 
 
 def _parted(lines: list[bytes], first: int, about: Input) -> tuple[list[bytes], list[int]]:

@@ -35,6 +35,19 @@ LONGEST_COMMAND = 4000
 SHOWN_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
+MOST_OF_OUTPUT = 32 << 20  # of a machine's tools
+# nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu; other tools of a machine
+OF_A_TOOL = re.compile(
+    rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu|(?:^|\n)\| {1,4}\d{1,3} [^\n|]{0,90}\|"
+    rb" {1,4}[0-9A-F]{4,8}:"
+    rb"|(?:^|\n)[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
+    rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
+    rb"|(?:^|[\n ])(?:GPU \d{1,3}: \w|CA '|hca_id:|Infiniband device '|NIC statistics:|Filesystem "
+    rb"|(?:Mem|Swap)Total:|Linux \S{1,80} \d\.|NVRM version: |[a-z]{2,6}\.\w[\w.-]{1,40} = )"
+    rb"|Linux version \d|NVRM: "
+    rb"|(?:^|\n) ?GPU0\s{1,12}X\s|\x22(?:DCGM |header|overall_severity|health|allocatable)"
+    rb"|Remapped Rows|ECC Errors|GPU Link Info|Health Monitor Report|\| Diagnostic |Allocatable:"
+)
 # a command line sets several variables; progress bars join the messages of ranks
 SEVERAL_ON_A_LINE = ("setting", "timeout")
 # Text that contains a message without being one: source code in tracebacks, search commands, and
@@ -117,7 +130,8 @@ class Event:
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty.
     calls: the latest NCCL call of each process. words: the last line and step of each rank. ras:
-    answers of NCCL's RAS. job: the result of lint, if it is a file of the job and no log."""
+    answers of NCCL's RAS. job: the result of lint, if it is a file of the job and no log. end: its
+    last lines, of the output of tools all; left_out: more of it than is kept."""
 
     file: str
     events: list[Event] = field(default_factory=list)
@@ -132,6 +146,7 @@ class Scan:
     ras: list[RasAnswer] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
     end: Block | None = None
+    left_out: bool = False
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -142,7 +157,8 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     ras = RasText(file)
     stacks = Stacks(file, rank_in_name(file))
     labels = Labels()
-    of_a_machine = False
+    of_a_machine = of_a_tool = False
+    end: list[Block] = []
     for block in blocks:
         text = block.whole()
         # nobody writes more than a block
@@ -160,7 +176,16 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         _remember_last(block, scan)
         scan.words.note(block.lines, block.first, file, rank_in_name(file))
         labels.note(text)
-        scan.end = _end_with(scan.end, block)
+        # a later block is looked through for less, which takes less than reading it
+        of_a_tool = of_a_tool or bool(b"NVRM: " in text if end else OF_A_TOOL.search(text))
+        end.append(block)
+        whole = of_a_tool and not scan.words.steps
+        while sum(len(one.lines) for one in end[1:]) >= LAST_LINES and not (
+            whole and sum(len(one.whole()) for one in end) <= MOST_OF_OUTPUT
+        ):
+            del end[0]
+            scan.left_out |= whole
+    scan.end = _joined(end) if end else None
     scan.ras = ras_answers(ras)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
@@ -176,14 +201,13 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     return scan
 
 
-def _end_with(before: Block | None, block: Block) -> Block:
-    """The block, behind the one before if it has few lines; of two before, the last lines."""
-    if before is None or len(block.lines) >= LAST_LINES:
-        return block
-    kept = range(len(before.lines))[0 if before.text else -LAST_LINES :]
-    lines = [*(before.lines[at] for at in kept), *block.lines]
-    numbers = [*map(before.number, kept), *map(block.number, range(len(block.lines)))]
-    return Block(before.first, lines, numbers, block.wrapping)
+def _joined(blocks: Sequence[Block]) -> Block:
+    """The blocks of a file as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    lines = [line for one in blocks for line in one.lines]
+    numbers = [one.number(at) for one in blocks for at in range(len(one.lines))]
+    return Block(blocks[0].first, lines, numbers, blocks[0].wrapping)
 
 
 def _name_ranks(scan: Scan, labels: Labels, stacks: Sequence[Stack]) -> None:

@@ -543,10 +543,13 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("cause", "a cause is named below")
     if not trouble and (nothing := _no_log(facts, inputs)):
         return nothing
-    return next(
+    answer = next(
         one
         for conclusion in (OF_TROUBLE if trouble else WITHOUT_TROUBLE)
         if (one := conclusion(facts))
+    )
+    return _unless_left_out(
+        answer, "not read whole", [one.name for one in inputs if not one.is_whole]
     )
 
 
@@ -674,9 +677,9 @@ def _server(facts: Facts) -> Conclusion | None:
 
 
 def _xid(facts: Facts) -> Conclusion | None:
-    for xid in facts.said("xid"):
-        return Conclusion("failure", XID.format(xid.fields.get("code") or "NUMBER"), xid)
-    return None
+    if not (xids := facts.said("xid")):
+        return None
+    return Conclusion("failure", XID.format(xids[0].fields.get("code") or "NUMBER"), xids[0])
 
 
 def _dumps(facts: Facts) -> Conclusion | None:
@@ -703,18 +706,22 @@ def _counted(facts: Facts) -> Conclusion | None:
 
 
 def _of_files(conclusion: Conclusion, looked: Collection[str], facts: Facts) -> Conclusion:
-    """A conclusion with the files that it is of. Healthy it is only if no other file could hide a
-    hang."""
-    of, others = (
-        [PurePath(one).name for one in facts.ends if (one in looked) is own]
-        for own in (True, False)
-    )
-    why = f"{conclusion.why}; looked at: {listed(of, MOST_FILES)}"
-    if not others or conclusion.word != "healthy":
-        return conclusion._replace(why=why)
-    return conclusion._replace(
-        word="no_end", why=f"{why}; not judged: {listed(others, MOST_FILES)}"
-    )
+    """A conclusion with the files that it is of."""
+    of, others = ([one for one in facts.ends if (one in looked) is own] for own in (True, False))
+    why = f"{conclusion.why}; looked at: {_files(of)}"
+    return _unless_left_out(conclusion._replace(why=why), "not judged", others)
+
+
+def _unless_left_out(conclusion: Conclusion, how: str, files: Sequence[str]) -> Conclusion:
+    """The conclusion, healthy only without files that could hide a fault. how: they were left
+    out."""
+    if conclusion.word != "healthy" or not files:
+        return conclusion
+    return conclusion._replace(word="no_end", why=f"{conclusion.why}; {how}: {_files(files)}")
+
+
+def _files(names: Sequence[str]) -> str:
+    return listed([PurePath(one).name for one in names], MOST_FILES)
 
 
 def tells_of_a_job(facts: Facts) -> bool:
