@@ -47,6 +47,8 @@ SETTINGS = {
     "UseDNS": "no",
     "UsePAM": "no",
 }
+# sshd goes into the background before it listens; its pid file stands while it does.
+UNTIL = "for one in {}; do until [ {} /run/sshd/$one ]; do sleep 0.05; done; done\n"
 MUTE = (
     "import socket, sys; held = [socket.create_server((one, 22), backlog=4096) for one in"
     " sys.argv[1:]]; print(flush=True); sys.stdin.read()"
@@ -109,14 +111,15 @@ class Sshds(Namespaces):
             keeper.wait()
 
     def start(self, listening, **settings):
-        """One sshd process for each address. settings: of sshd_config, besides SETTINGS or instead
-        of them."""
+        """One sshd process for each address, which listens. settings: of sshd_config, besides
+        SETTINGS or instead of them."""
         options = " ".join(f"-o{name}={value}" for name, value in {**SETTINGS, **settings}.items())
         lines = "".join(
             f"/usr/sbin/sshd -f /dev/null {options} -oListenAddress={one}"
             f" -oPidFile=/run/sshd/{one}\n"
             for one in listening
         )
+        lines += UNTIL.format(" ".join(listening), "-s")
         self.run(
             ["chroot", f"{self.folder}/state/root", "/bin/sh", "-e"],
             input=lines,
@@ -132,14 +135,9 @@ class Sshds(Namespaces):
         try:
             yield
         finally:
-            self.run(
-                [
-                    "sh",
-                    "-c",
-                    f"cd {self.folder}/state/root/run/sshd && kill $(cat {' '.join(listening)})",
-                ],
-                check=True,
-            )
+            names = " ".join(listening)
+            ended = f"cd /run/sshd && kill $(cat {names})\n{UNTIL.format(names, '! -e')}"
+            self.run(["chroot", f"{self.folder}/state/root", "/bin/sh", "-ec", ended], check=True)
 
     def swallow(self, network):
         """Packets to this network (10.9.0.0/24) are dropped without an answer."""

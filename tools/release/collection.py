@@ -14,11 +14,11 @@ and an AWX project run their playbooks without a built collection.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -32,7 +32,6 @@ from release.qualified_names import NAMESPACE, Names, qualified
 from unhang import __version__
 
 PROJECT = Path(__file__).resolve().parents[2]
-STAGE = PROJECT / "build" / "collection"
 # {folder or file of the checkout: its place in the collection}. The plugins find the controller's
 # package in tools/, as in a checkout.
 PARTS = {
@@ -50,6 +49,7 @@ PARTS = {
     "LICENSE": "LICENSE",
     "CHANGELOG.md": "CHANGELOG.md",
 }
+PACK = ("-P", "-m", "ansible", "galaxy", "collection", "build")
 PAGE = "docs/collection.md"  # becomes README.md
 # What one line each gives ansible-builder and pip: the packages of an audit.
 REQUIREMENTS = "requirements.txt"
@@ -57,22 +57,21 @@ REQUIREMENTS = "requirements.txt"
 
 def build_collection(target: Path) -> Path:
     """Writes the archive into the folder `target`. Raises SystemExit where it cannot."""
-    stage_collection(STAGE)
-    done = subprocess.run(
-        ["ansible-galaxy", "collection", "build", str(STAGE), "--force", "--output-path", target],
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as stage:  # one each, as several may build at once
+        stage_collection(Path(stage))
+        done = subprocess.run(
+            [sys.executable, *PACK, stage, "--force", "--output-path", target],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         raise SystemExit(f"the collection was not built: {done.stderr.strip()}")
     return target / f"{NAMESPACE.replace('.', '-')}-{__version__}.tar.gz"
 
 
 def stage_collection(stage: Path) -> None:
-    """Writes the files of the collection into a folder, which is emptied first."""
-    shutil.rmtree(stage, ignore_errors=True)
+    """Writes the files of the collection into an empty folder."""
     names = Names.of(PROJECT)
     for source, place in PARTS.items():
         _copy(PROJECT / source, stage / place)

@@ -73,7 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             "give either --when, for a rule of a node, or --compare, for one of a group"
         )
-    given = {key: getattr(arguments, key) for key in ("for_each", "applies", "when", "compare")}
+    given = {
+        "for_each": arguments.for_each,
+        "applies": arguments.applies,
+        "when": arguments.when,
+        "compare": arguments.compare,
+    }
     row = {
         "id": arguments.id,
         "severity": arguments.severity,
