@@ -36,7 +36,7 @@ from unhang.audit.report.smoke_view import smoke_view
 from unhang.audit.ways.arrivals import write_arrivals
 from unhang.audit.ways.documents import read_arrival, split_documents
 from unhang.core.baselines import bandwidth_rows, read_baselines
-from unhang.core.catalogue.kept_yaml import folders_of
+from unhang.core.catalogue.own_files import folders_of
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
 from unhang.core.redact import Mask

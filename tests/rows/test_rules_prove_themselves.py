@@ -11,7 +11,7 @@ from unhang.audit.rules.examples import check_examples
 from unhang.audit.rules.faults_among_rules import faults_among_rules
 from unhang.audit.rules.role_faults import role_faults
 from unhang.audit.rules.row_faults import row_faults
-from unhang.core.catalogue.kept_yaml import folders_of
+from unhang.core.catalogue.own_files import folders_of
 from unhang.core.catalogue.rule_files import read_folders
 
 CATALOGUE = load_catalogue()

@@ -27,8 +27,8 @@ from typing import Any
 from unhang.audit.rules.examples import judge_fragments
 from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
 from unhang.audit.rules.rules import Rule
-from unhang.core.catalogue.kept_yaml import read_yaml
 from unhang.core.run.documents import to_fragment
+from unhang.core.strict_yaml import load_yaml
 
 GALLERY = Path(__file__).resolve().parents[1] / "fixtures" / "gallery"
 _STEP = re.compile(r"([A-Za-z_0-9]+)((?:\[[^\]]*\])*)$")
@@ -50,7 +50,7 @@ def read_gallery(folder: Path = GALLERY) -> list[Machine]:
     or a key that does not exist."""
     rows: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.yml")):
-        rows |= read_yaml(path)[0]["machines"]
+        rows |= load_yaml(path)[0]["machines"]
     documents: dict[str, dict[str, Any]] = {}
     shown = [(name, row) for name, row in rows.items() if not row.get("only_a_base")]
     for name, _ in shown:

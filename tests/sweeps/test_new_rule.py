@@ -10,7 +10,7 @@ import yaml
 from case_rows import case_rows
 
 from unhang.cli import main
-from unhang.core.catalogue.kept_yaml import folders_of
+from unhang.core.catalogue.own_files import folders_of
 
 ROWS = case_rows(__file__)
 

@@ -18,7 +18,7 @@ from unhang.audit.rules.role_faults import role_faults
 from unhang.audit.rules.row_faults import row_faults
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.values import printable
-from unhang.core.catalogue.kept_yaml import is_built_in
+from unhang.core.catalogue.own_files import is_built_in
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited

@@ -1,9 +1,8 @@
-"""A cache of values computed from files, for the next start. Without a folder that belongs to the
-user there is no cache.
+"""Small private files of the user, such as the key of own runs, in a folder that is given or in
+that of caches. They contain data, never code.
 
-The cache contains data, never code. It is read only from files that nobody else can have written,
-and only with the key of its writing: a digest of all its inputs. A damaged file, or one made from
-other inputs, is ignored.
+A file is read only if nobody else can have written it, and only with the key of its writing. A
+damaged file is ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -33,13 +31,6 @@ def digest_of(*pieces: bytes) -> bytes:
     for piece in pieces:
         found.update(len(piece).to_bytes(8, "big") + piece)
     return found.digest()
-
-
-def digest_of_files(paths: Iterable[Path]) -> bytes:
-    """A digest over the names and bytes of files. Raises OSError."""
-    return digest_of(
-        *(piece for path in paths for piece in (path.name.encode(), path.read_bytes()))
-    )
 
 
 def read_kept(name: str, key: bytes, place: Path | None = None) -> bytes | None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from unhang.core.catalogue.kept_yaml import folders_of, read_yaml
+from unhang.core.catalogue.own_files import folders_of
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.core.strict_yaml import YamlFault
+from unhang.core.strict_yaml import YamlFault, load_yaml
 
 
 def checked_files(kind: str, schema: str) -> list[tuple[Path, dict[str, Any]]]:
@@ -26,7 +26,7 @@ def checked_files(kind: str, schema: str) -> list[tuple[Path, dict[str, Any]]]:
 def checked_file(path: Path, schema: str) -> dict[str, Any]:
     """One file that follows a schema. Raises UserError with file and fault."""
     try:
-        content, places, _ = read_yaml(path)
+        content, places = load_yaml(path)
     except YamlFault as problem:
         raise UserError(str(problem)) from None
     for fault in check_schema(content, read_schema(schema)):

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.core.catalogue.kept_yaml import read_yaml
 from unhang.core.catalogue.tables import CheckVersion, Table, completed, date_fault, row_faults
 from unhang.core.schemas.check import Fault, check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.core.strict_yaml import Place, YamlFault
+from unhang.core.strict_yaml import Place, YamlFault, load_yaml
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class CatalogueFile:
     # ids of rows that do not follow the schema: a row that names one of them in `also` is not at
     # fault
     refused: frozenset[str] = frozenset()
-    digest: bytes = b""  # digest of its bytes, if it is one of the project's own files
 
     def at(self, *path: object) -> str:
         """file:line of the nearest thing that has a line."""
@@ -40,12 +38,12 @@ class CatalogueFile:
 def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     """One file: its rows without a fault, or nothing if the file itself has a fault."""
     try:
-        content, places, digest = read_yaml(path)
+        content, places = load_yaml(path)
     except YamlFault as problem:
         faults.append(str(problem))
         return
     found = list(check_schema(content, read_schema("rule-1")))
-    file = CatalogueFile(path, [], [], {}, places, frozenset(_ids_at_fault(content, found)), digest)
+    file = CatalogueFile(path, [], [], {}, places, frozenset(_ids_at_fault(content, found)))
     faults += [f"{file.at(*one.path)}: {_named(content, one)}" for one in found]
     if any(len(one.path) < 2 for one in found):
         return  # the fault is in the file itself, not in one of its rows

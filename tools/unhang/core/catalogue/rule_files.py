@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unhang.core.catalogue.explains import circles
-from unhang.core.catalogue.kept_yaml import folders_of, is_built_in
+from unhang.core.catalogue.own_files import folders_of, is_built_in
 from unhang.core.catalogue.reading import CatalogueFile, read_file
 from unhang.core.catalogue.scope_texts import with_texts
 from unhang.core.errors import UserError
