@@ -211,12 +211,12 @@ def test_the_page_has_the_commit_and_the_counts_of_each_target(checkout, tmp_pat
         f"| good | {commit} | passed | 43 | 0 | 1 | 0 |",
         f"| slow | {commit} | out of time | 0 | 0 | 0 | 0 |",
     ]
-    assert result(tmp_path)[:3] == rows
+    assert {*rows} <= {*result(tmp_path)}
     checkout("commit", "-qam", "the result")
     later = checkout("rev-parse", "--short=12", "HEAD")
     assert nightly(tmp_path, "run", "good") == (0, "")
     rows[1] = rows[1].replace(commit, later)
-    assert result(tmp_path)[:3] == rows
+    assert {*rows} <= {*result(tmp_path)}
 
 
 def test_a_nightly_run_is_of_one_commit(checkout, tmp_path):
