@@ -66,7 +66,9 @@ def judged_in(catalogue: Catalogue, printed: Printed) -> JudgedOutput:
     ]
     others = [one for one in names.values() if one not in looked]
     remarks = [one.title for one in faults if one.severity == "info"]
-    return faults, ([], remarks) if remarks else (looked, others)
+    is_of_parts = any("*" in path for path, name in names.items() if name in looked)
+    # a setting of the machine alone, as sysctl prints one, tells of no part that it is sound
+    return faults, ([], remarks or others) if remarks or not is_of_parts else (looked, others)
 
 
 def _tells(path: Sequence[str]) -> bool:
