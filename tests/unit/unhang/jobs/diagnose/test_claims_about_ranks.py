@@ -77,6 +77,15 @@ def test_of_the_ranks_that_kinds_of_evidence_infer_those_are_meant_that_all_name
     assert who_is_meant(evidence, facts) == found
 
 
+def test_rank_that_only_says_what_the_others_say_is_not_meant(tmp_path):
+    said = [f"[rank{rank}] epoch 0 step 0/{812 if rank == 2 else 820}" for rank in range(4)]
+    gave_up = [CAUGHT.format(rank=rank, time="03:14:00.1", seq=5, op="ALLREDUCE", ran=600012)
+               for rank in (0, 1, 3)]  # fmt: skip
+    (tmp_path / "job.log").write_text("\n".join([*said, *gave_up]) + "\n")
+    found = diagnose([str(tmp_path)])["causes"][0]
+    assert (found["cause"], found["where"]) == ("rank_desync_app", ["rank 2"])
+
+
 def test_who_prints_that_it_waited_is_not_the_one_that_is_waited_for(tmp_path):
     wait = "gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation"
     for rank in range(4):

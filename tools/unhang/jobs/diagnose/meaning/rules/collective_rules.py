@@ -234,9 +234,8 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
                 f"rank {_speaker(odd)} alone says: {leading_words(odd.fields['phrase'] or '', 60)};"
                 f" the others say: {leading_words(other.fields['phrase'] or '', 60)}"
             )
-            yield Evidence(
-                "rank_desync_app", STRONG - 0.5, why, (odd, other), "one-rank-says-otherwise"
-            )
+            who, name = (f"rank {_speaker(odd)}",), "one-rank-says-otherwise"
+            yield Evidence("rank_desync_app", STRONG - 0.5, why, (odd, other), name, who=who)
             return
 
 
