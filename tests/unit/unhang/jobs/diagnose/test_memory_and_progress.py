@@ -94,3 +94,27 @@ def test_threads_of_one_name_in_different_collectives_tell_of_ranks_that_differ(
     one, other = rank.format(pid=30, call="gather_object"), "all_gather_object"
     assert _causes(tmp_path, one + rank.format(pid=31, call=other))[0] == "rank_desync_app"
     assert _causes(tmp_path, one + rank.format(pid=31, call="gather_object")) == []
+
+
+KILLED = "[88211.3] Out of memory: Killed process {} total-vm:498123412kB, anon-rss:25131234kB\n"
+INIT = "gpu10:700{0}:72 [{0}] NCCL INFO ncclCommInitRank comm 0x5{0} rank {0} nranks 2 cudaDev {0} busId {0}000 commId 0xabc - Init COMPLETE\n"
+STEPS = "".join(f"[rank{rank}] step {step} loss 2.7\n" for step in range(9) for rank in (0, 1))
+GOES_ON = INIT.format(0) + INIT.format(1) + STEPS
+
+
+@pytest.mark.parametrize(
+    ("killed", "job", "certainty"),
+    [
+        ("991 (jupyter-lab)", GOES_ON, "possible"),
+        ("7001 (jupyter-lab)", GOES_ON, "sure"),  # a rank may have any name
+        ("991 (python3.11)", GOES_ON, "sure"),  # a container has numbers of its own
+        ("991 (pt_data_worker)", GOES_ON, "sure"),
+        ("991 (jupyter-lab)", STEPS, "sure"),  # nothing tells which processes are the job's
+        ("991 (jupyter-lab)", GOES_ON + "srun: error: gpu10: task 1: Out Of Memory\n", "sure"),
+    ],
+)
+def test_killed_process_that_is_no_rank_of_a_job_that_goes_on(tmp_path, killed, job, certainty):
+    (tmp_path / "dmesg.txt").write_text(KILLED.format(killed))
+    (tmp_path / "job.log").write_text(job)
+    found = diagnose([str(tmp_path)])["causes"][0]
+    assert (found["cause"], found["certainty"]) == ("oom", certainty)

@@ -1,4 +1,4 @@
-"""Rules over GPU memory: who holds it, and which processes share a GPU."""
+"""Rules over memory: who holds that of a GPU, and whom the kernel killed for that of a host."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ SMALL_PART_GIB = 3.0  # GiB; smaller shares may be equal by accident, and do not
 LARGE_PART = 0.15  # of a GPU
 MOST_BY_OTHERS = 0.6  # of a GPU
 SMALL_SHARE = 0.2  # of a GPU
+_MAY_BE_A_RANK = re.compile(r"python|pt_|torchrun")  # the kernel's name of a process
 ALIKE = 0.1  # processes whose memory differs by less have loaded the same thing
 
 
@@ -185,3 +186,32 @@ def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
     ):
         why = f"{len(pids)} processes hold GPU {next(iter(gpus))}, and none holds another one"
         yield Evidence("rank_device_mapping", STRONG, why, tuple(rows[:2]), "all-on-one-gpu")
+
+
+def killed_for_memory_is_no_rank(facts: Facts) -> Iterator[Evidence]:
+    """The kernel killed processes whose numbers and names are no rank's, and nothing but its lines
+    tells of a failure: the job goes on. A container's numbers are not the kernel's, so that the
+    name must be foreign too.
+
+    Keeps silent: diagnose_odd_ones/tables/memory-of-a-stranger.
+    """
+    killed = [one for one in facts.has("kernel-oom-kill") if one.fields.get("task")]
+    ranks = {one.prefix.pid for one in facts.of("init_complete")} - {None}
+    of_kernel = {one.file for one in killed}
+    if (
+        killed
+        and ranks
+        and facts.of("training_step")
+        and not hang_signs(facts)
+        and not any(
+            one.fields["pid"] in ranks or _MAY_BE_A_RANK.search(one.fields["task"] or "")
+            for one in killed
+        )
+        and all(
+            one.file in of_kernel and "oom" in one.signature.for_
+            for one in facts.plain
+            if one.kind in ("error", "symptom")
+        )
+    ):
+        why = f"{killed[0].fields['task']} is no rank of the job, and the job's lines go on"
+        yield Evidence("oom", -DECISIVE, why, (killed[0],), "killed-is-no-rank")
