@@ -81,7 +81,7 @@ def test_every_source_file_of_the_collector_travels_and_the_controllers_nvidia_m
     # Comparisons of versions that the collector on a node does not need; the controller does.
     expected -= {
         f"ansible/module_utils/unhang_node/base/versions/{name}.py"
-        for name in ("compare", "comparison", "products", "python_order")
+        for name in ("compare", "comparison", "fields", "products", "python_order")
     }
     # of `unhang collect`
     expected -= {

@@ -70,6 +70,24 @@ def played(scripted, faults, wait_s):
     )
 
 
+# the first: from `done` on, until the end of this file, the cluster is that of the others
+def test_a_budget_that_never_allows_an_eviction_gives_the_node_back_and_is_named(
+    kubernetes, tmp_path
+):
+    with cluster_on(kubernetes) as cluster:
+        cluster.add(make_node(PROVED), make_node(BEHIND), make_pod("web", PROVED))
+        cluster.allow_evictions("web", 0)
+        scripted = prepare(tmp_path, [[PROVED], [BEHIND]], REAL)
+        scripted.cluster = cluster
+        for _ in range(2):  # the same command tries it again
+            played(scripted, {}, 20)  # s, in which kubectl must have one answer
+            assert scripted.states() == {PROVED: "deferred"}
+            assert "disruption budget" in scripted.why(PROVED)
+            assert "unschedulable" not in cluster.node(PROVED)["spec"]
+        assert cluster.pods() == ["web"]
+        assert scripted.acts("apply") == []
+
+
 def test_each_node_ends_in_its_named_state_and_the_failure_limit_stops_the_wave_behind(done):
     assert done.states() == {PROVED: "released", UNFIT: "kept", HELD: "deferred"}
     assert (
@@ -124,20 +142,3 @@ def test_what_somebody_else_cordoned_and_what_stands_behind_the_failure_limit_is
     assert "apply" not in [
         entry.step for entry in read_journal(done.run).entries if entry.host in (HELD, BEHIND)
     ]
-
-
-def test_a_budget_that_never_allows_an_eviction_gives_the_node_back_and_is_named(
-    kubernetes, tmp_path
-):
-    with cluster_on(kubernetes) as cluster:
-        cluster.add(make_node(PROVED), make_node(BEHIND), make_pod("web", PROVED))
-        cluster.allow_evictions("web", 0)
-        scripted = prepare(tmp_path, [[PROVED], [BEHIND]], REAL)
-        scripted.cluster = cluster
-        for _ in range(2):  # the same command tries it again
-            played(scripted, {}, 20)  # s, in which kubectl must have one answer
-            assert scripted.states() == {PROVED: "deferred"}
-            assert "disruption budget" in scripted.why(PROVED)
-            assert "unschedulable" not in cluster.node(PROVED)["spec"]
-        assert cluster.pods() == ["web"]
-        assert scripted.acts("apply") == []
