@@ -87,4 +87,6 @@ def test_every_value_agrees_with_what_nvidia_smi_said_there(agreement):
     lines, compared = agreement.disagreements(
         read("node.json")["facts"], (REAL / "nvidia-smi-q.xml").read_text(encoding="utf-8")
     )
-    assert (lines, compared) == ([], 136)
+    # the collector of that day did not ask for it
+    others = [one for one in lines if " clocks.sm_default_mhz: facts None" not in one]
+    assert (others, len(lines), compared) == ([], 4, 140)
