@@ -80,7 +80,7 @@ def test_a_budget_that_never_allows_an_eviction_gives_the_node_back_and_is_named
         scripted = prepare(tmp_path, [[PROVED], [BEHIND]], REAL)
         scripted.cluster = cluster
         for _ in range(2):  # the same command tries it again
-            played(scripted, {}, 20)  # s, in which kubectl must have one answer
+            played(scripted, {}, 5)
             assert scripted.states() == {PROVED: "deferred"}
             assert "disruption budget" in scripted.why(PROVED)
             assert "unschedulable" not in cluster.node(PROVED)["spec"]

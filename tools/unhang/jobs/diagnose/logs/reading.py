@@ -352,7 +352,10 @@ def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
 
 def _plain(data: bytes) -> bytes:
     """Without terminal sequences, and with blanks between words."""
-    data = _TERMINAL.sub(b"", data)
+    if b"\x1b" in data:
+        data = _TERMINAL.sub(b"", data)
+    if data.isascii():  # as most logs are, and read a fifth faster so
+        return data
     for code, blank in _BLANKS:
         data = data.replace(code, blank)
     return data

@@ -190,8 +190,8 @@ def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
 
 def killed_for_memory_is_no_rank(facts: Facts) -> Iterator[Evidence]:
     """The kernel killed processes whose numbers and names are no rank's, and nothing but its lines
-    tells of a failure: the job goes on. A container's numbers are not the kernel's, so that the
-    name must be foreign too.
+    tells of a failure. A container's numbers are not the kernel's, so that the name must be foreign
+    too. Whether the job went on is not known: clocks of logs differ.
 
     Keeps silent: diagnose_odd_ones/tables/memory-of-a-stranger.
     """
@@ -213,5 +213,5 @@ def killed_for_memory_is_no_rank(facts: Facts) -> Iterator[Evidence]:
             if one.kind in ("error", "symptom")
         )
     ):
-        why = f"{killed[0].fields['task']} is no rank of the job, and the job's lines go on"
+        why = f"{killed[0].fields['task']} is no rank of the job, whose lines tell of no failure"
         yield Evidence("oom", -DECISIVE, why, (killed[0],), "killed-is-no-rank")
