@@ -196,8 +196,10 @@ class Machine:
         folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="job-"))
         if len(self.jobs) % 2:  # as with `> job.log 2>&1` behind the watcher and its job
             (folder / "log").symlink_to((self.out / "watch.log").resolve())
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        # below the ports that the kernel gives to connections, one of which took such a port
+        for port in random.SystemRandom().sample(range(10_000, 32_000), 99):
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+                break
         environment = {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
