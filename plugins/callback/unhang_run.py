@@ -116,8 +116,8 @@ class CallbackModule(CallbackBase):
             return
         if taken := sorted({"all", "ungrouped"} & set(inventory.hosts)):
             self._stop(
-                f"a host is named {taken[0]}, as a group of every inventory: Ansible would audit it"
-                " alone; rename it"
+                f"a host is called {taken[0]}, as a group of every inventory: Ansible would audit"
+                " it alone; rename it"
             )
         if self.run is None:
             self._check_policies(play, hosts)

@@ -212,7 +212,10 @@ def test_a_controller_that_is_lost_or_stopped_has_what_arrived_and_goes_on(
     (run,) = site.runs.glob("2*")
     assert read(run / "run.json")["finished"] is None
     if how == signal.SIGINT:
-        assert f"stopped by hand; read the other nodes with: unhang audit --continue {run}" in said
+        assert (
+            f"it was stopped by hand; read the other nodes with: unhang audit --continue {run}"
+            in said
+        )
         assert "Traceback" not in said
     asked = len(site.lines())
     with sshds.listening(address):

@@ -101,7 +101,7 @@ def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_sugges
         (
             ["-i", "group.yml"],
             (
-                "a host is named all, as a group of every inventory: Ansible would audit it alone; rename it"
+                "a host is called all, as a group of every inventory: Ansible would audit it alone; rename it"
             ),
         ),
     ],

@@ -261,7 +261,7 @@ def test_who_stops_the_making_of_a_run_leaves_nothing_of_it(fleet, held, number)
     assert (making.returncode, out) == (2, "")
     assert (
         errors.splitlines()[-1]
-        == "unhang: stopped by hand; no run was made, and what was to be read is as it was"
+        == "unhang: it was stopped by hand; no run was made, and what was to be read is as it was"
     )
     assert sorted(path.name for path in fleet.runs.glob("2*")) == sorted(run.name for run in runs)
     assert (fleet.runs / "latest").resolve() == runs[1]

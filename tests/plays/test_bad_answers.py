@@ -95,7 +95,7 @@ EXPECTED = {
     "truncated": ("invalid", "the answer is not one JSON object"),
     "empty": ("invalid", "but nothing"),
     "not-json": ("invalid", "segmentation fault"),
-    "nan": ("invalid", "NaN is no number"),
+    "nan": ("invalid", "NaN is not a number"),
     "infinite": ("invalid", "too large"),
     "duplicate-key": ("invalid", "'schema' occurs twice"),
     "duplicate-outside": ("invalid", "'node_facts' occurs twice"),

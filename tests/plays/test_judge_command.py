@@ -133,7 +133,7 @@ def test_what_a_machine_collects_is_judged_from_standard_input(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "odd.json: no valid JSON"),
+        ("{", "odd.json: this is not valid JSON"),
         (
             '{"schema": "unhang/findings/1"}',
             "schema unhang/findings/1 is not a document of unhang collect",
@@ -350,5 +350,5 @@ def test_a_judge_that_is_stopped_by_hand_names_its_run_and_how_to_go_on(run, tmp
         finally:
             judge.kill()
     assert (judge.returncode, out) == (2, "")
-    assert errors.startswith("unhang: stopped by hand; judge it again with: ")
+    assert errors.startswith("unhang: it was stopped by hand; judge it again with: ")
     assert errors.rstrip().endswith(f"judge {run}")

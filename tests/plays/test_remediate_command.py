@@ -286,7 +286,9 @@ def test_a_rollout_that_is_stopped_in_a_task_ends_ansible_and_names_the_command(
     local = f"ansible_connection=local ansible_python_interpreter={python}"
     (tmp_path / "hosts").write_text("[rack1]\n" + "".join(f"{host} {local}\n" for host in HOSTS))
     with stopped(run_folder, number, asked.exists, "--soak", "0") as output:
-        assert "unhang: stopped by hand, before a node was touched; go on with: unhang" in output
+        assert (
+            "unhang: it was stopped by hand before a node was touched; go on with: unhang" in output
+        )
         assert processes_of(tmp_path) == []
 
 
@@ -300,7 +302,9 @@ def test_a_rollout_that_is_stopped_in_a_soak_names_the_command(run_folder, numbe
     with stopped(
         run_folder, number, lambda: "nothing is done until then" in log.read_text(), "--soak", "1h"
     ) as output:
-        assert "unhang: stopped by hand while released nodes soak; go on with: unhang" in output
+        assert (
+            "unhang: it was stopped by hand while released nodes soak; go on with: unhang" in output
+        )
         assert output.count(" soaks until ") == 1
 
 

@@ -167,7 +167,7 @@ def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop)
     fleet, audit = hung
     stop(audit)
     errors = _ended(fleet, audit)
-    assert "stopped by hand" in errors.splitlines()[-1]
+    assert "it was stopped by hand" in errors.splitlines()[-1]
     _is_closed(fleet)
     _goes_on(fleet, errors)
 
@@ -190,7 +190,7 @@ def test_an_audit_says_at_once_that_it_starts_and_a_ctrl_c_there_says_that_nothi
         assert audit.wait(timeout=DEADLINE_S) == 2
         assert (
             screen.read(65536).splitlines()[-1]
-            == b"unhang: stopped by hand, before a node was asked; nothing was read"
+            == b"unhang: it was stopped by hand before a node was asked; nothing was read"
         )
     assert not fleet.runs.exists()
 
@@ -204,7 +204,7 @@ def test_an_audit_that_is_stopped_before_a_node_has_answered_says_that_nothing_w
         _until((fleet.folder / "asked").exists, "the node was asked")
         stop(audit)
         errors = _ended(fleet, audit)
-    assert errors.splitlines()[-1] == "unhang: stopped by hand; nothing was read"
+    assert errors.splitlines()[-1] == "unhang: it was stopped by hand; nothing was read"
     assert GO_ON not in errors and all(line.startswith("unhang: ") for line in errors.splitlines())
 
 

@@ -223,9 +223,7 @@ def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path)
     assert f"nvidia-driver 525.147.05-1 is not on offer; on offer are: {NEW}, {OLD}" in refused(
         install={"nvidia-driver": "525.147.05-1"}
     )
-    assert "no repository of this node has a package named" in refused(
-        install={"nvidia-driver-470": ""}
-    )
+    assert "no repository of this node has a package" in refused(install={"nvidia-driver-470": ""})
     assert f"nvidia-driver {OLD} would be removed" in refused(install={"nvidia-tesla-driver": ""})
     # The package's name says 525, but another driver is installed.
     assert f"libnvidia-ml1 would be {NEW} afterwards, not 525.*" in refused(

@@ -133,14 +133,14 @@ def test_an_item_is_named_with_index_uuid_and_address(tmp_path):
 
 
 BROKEN = [
-    (b"{", "no valid JSON"),
-    (b"", "no valid JSON"),
+    (b"{", "not valid JSON"),
+    (b"", "not valid JSON"),
     (
         json.dumps(node("b1", {"gpus": {"probe": OK, "count": "8"}})).encode(),
         "facts.sections.gpus.count: Expected int",
     ),
-    (json.dumps(node("other")).encode(), "the file is named for 'b1' and contains 'other'"),
-    (json.dumps(node("b1")).replace('"count": 2', '"count": NaN').encode(), "NaN is no number"),
+    (json.dumps(node("other")).encode(), "the file is called 'b1' and contains 'other'"),
+    (json.dumps(node("b1")).replace('"count": 2', '"count": NaN').encode(), "NaN is not a number"),
 ]
 
 

@@ -383,7 +383,7 @@ def test_a_rank_that_computes_waits_for_nothing():
 def test_a_process_that_has_the_number_of_one_that_ended_is_not_read():
     with (
         process("import time; print(); time.sleep(600)") as pid,
-        pytest.raises(Denied, match="is another one by now"),
+        pytest.raises(Denied, match="is another process now"),
     ):
         wait_of(Root(), pid, stat_of(Root(), pid).started - 1, None, {}, {})
 

@@ -211,7 +211,7 @@ def test_who_may_not_enter_the_job_s_network_reads_why():
         ranks = looked(process)["ranks"]
         sample = as_user(OWNER, lambda: ras_sample(Root(), ranks, 1.0))
     assert sample["ras"] is None
-    assert "a network of its own, which root alone may enter" in sample["why"]
+    assert "only root may enter the network of process" in sample["why"]
 
 
 def test_the_job_is_asked_where_a_stranger_listens_at_the_other_kind_of_address():
@@ -270,7 +270,7 @@ def test_who_takes_the_port_between_the_look_and_the_connection_is_not_believed(
                 )
                 moments.append(moment)
 
-        with pytest.raises(PermissionError, match="no process of the job: not believed"):
+        with pytest.raises(PermissionError, match="not a process of the job: ignored"):
             ras.ask(
                 Root(),
                 ras.Service(f"localhost:{port}", [{"pid": process.pid}], True),

@@ -28,7 +28,7 @@ SEVERAL_SECTIONS = {
     "clouds": set(fact_shapes()),
     "comparisons": {"gpus", "interconnect", "network"},  # of which a node has several like things
 }
-"""Files whose rules read other sections than the one that the file is named for."""
+"""Files whose rules read other sections than the one that the file is called."""
 COMPARISONS = ("groups", "policy")
 SHORTEST = 16  # letters of a sentence that tells a person something
 MOST_LINES = 600

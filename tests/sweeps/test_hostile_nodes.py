@@ -117,7 +117,7 @@ DEEP = '{"a":' * 900 + "1" + "}" * 900
             "too large",
         ),
         (lambda text: text.replace("535.154.05", "\\ud800"), "half a character"),
-        (lambda text: text[:-1] + "]", "no valid JSON"),
+        (lambda text: text[:-1] + "]", "not valid JSON"),
         (lambda text: text.encode().replace(b"535.154.05", b"\xff"), "not UTF-8"),
         (lambda text: text + " " * MAX_NODE_BYTES, "larger than"),
     ],

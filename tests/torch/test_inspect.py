@@ -89,7 +89,7 @@ def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple
     [
         ("never", "it sleeps in happen (inspect_job.py", None),
         ("stopped", "its process is stopped (state T)", None),
-        ("loader", "a worker stands in read_from_dead_server", "slow_rank_or_io"),
+        ("loader", "a worker is in read_from_dead_server", "slow_rank_or_io"),
         ("baton", "sleeps in wait, called by wait_for_build", "fused_kernel_build"),
         ("differ", "all_gather, called by happen", "rank_desync_app"),
         ("child", "and waits for its child ", "slow_rank_or_io"),
@@ -299,7 +299,7 @@ def test_a_process_that_ended_is_said_so():
     done.wait()
     code, found, errors = inspect("--pid", str(done.pid))
     assert (code, found) == (2, {})
-    assert f"no process {done.pid} on this node: it has ended" in errors
+    assert f"process {done.pid} is not on this node; it has ended" in errors
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")

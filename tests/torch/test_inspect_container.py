@@ -224,7 +224,7 @@ def test_a_container_without_an_engine_is_known_by_its_namespace(tmp_path):
 def test_what_the_engines_say_of_an_unknown_name_is_one_sentence():
     code, found, errors = inspect("--container", "nobody-called-it-so")
     assert (code, found) == (2, {})
-    assert "no container nobody-called-it-so that runs on this node" in errors
+    assert "container nobody-called-it-so does not run on this node" in errors
     assert "podman: " in errors and "no such container" in errors and "Error: Error" not in errors
     assert "not installed: " in errors and "enroot" in errors
     assert "needs no engine" in errors

@@ -278,7 +278,7 @@ def test_a_hang_is_reported_with_what_the_kernel_said_and_what_moved_in_nic_and_
     [node] = result["nodes"]
     assert node["kernel_log"] == [XID, "eth0: link becomes ready"]
     assert (
-        "never entered collective 2 (all_reduce float32), in which 1 rank waits; it stands after"
+        "never entered collective 2 (all_reduce float32), in which 1 rank waits; its last is"
         f" 1; likely: its kernel log says {XID!r}" in (result["suspects"][0]["why"])
     )
     assert node["counters"] == {"eth9 rx_errors": 5, "mlx5_0 port 2 packet_seq_err": 60}

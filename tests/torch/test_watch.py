@@ -97,7 +97,7 @@ def test_a_loader_that_stalls_in_the_log_that_the_watcher_writes_to_hangs_at_the
     ending = ["--no-recorder", "--no-progress", "20", "--on-hang", "terminate", "--act"]
     done = watch(tmp_path, *ending, command=torchrun("loader", 4), is_shared=True)
     assert done.returncode == 86, done.stderr
-    assert done.stderr.count("is a hang if it stands there at the next look too") == 1
+    assert done.stderr.count("is a hang if it is there at the next look too") == 1
     [bundle] = tmp_path.glob("hang-*.tar.gz")
     [document] = read_documents([bundle])
     assert {row["rank"] for row in document["ranks"] if row.get("wakes")} == {3}
@@ -318,7 +318,7 @@ def test_a_terminal_shows_a_line_for_each_rank_until_the_job_ends():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "several or none of a command behind --, --pid, --slurm-job"),
+        ([], "give exactly one of a command behind --, --pid, --slurm-job"),
         (["--pid", "1", "--no-progress", "1"], "at least two samples"),
         (["--", "/no/such/program"], "/no/such/program: No such file"),
         (

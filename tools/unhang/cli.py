@@ -114,7 +114,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         where = f" at {problem.filename}" if problem.filename else ""
         return _say(f"{problem.strerror or problem}{where}")
     except KeyboardInterrupt:
-        return _say("stopped by hand")
+        return _say("it was stopped by hand")
     except Exception as problem:
         return _say(_written_down(problem, name, arguments))
 

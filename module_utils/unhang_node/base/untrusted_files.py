@@ -128,7 +128,7 @@ def _demand_regular(status: os.stat_result, path: str, owner: int | None) -> Non
     if stat_bits.S_ISLNK(status.st_mode):
         raise ValueError(f"{path} is a symbolic link, not followed in a place that a user owns")
     if not stat_bits.S_ISREG(status.st_mode):
-        raise ValueError(f"{path} is no regular file")
+        raise ValueError(f"{path} is not a regular file")
     if owner is not None and status.st_uid != owner:
         raise ValueError(f"{path} belongs to uid {status.st_uid}, not to uid {owner}")
 

@@ -52,7 +52,7 @@ def pid_of_engines(ctx: Context, name: str, running: Container[int]) -> int:
         )
     if found:
         return next(iter(found.values()))
-    raise Absent(f"no container {name} that runs on this node: {_answered(answers)}; {ANOTHER_WAY}")
+    raise Absent(f"container {name} does not run on this node: {_answered(answers)}; {ANOTHER_WAY}")
 
 
 def _answered(answers: dict[str, int | str | None]) -> str:

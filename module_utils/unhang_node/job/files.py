@@ -70,7 +70,7 @@ def log_of(process: Process, number: int) -> Log:
     Denied if the process has no right to read it by."""
     target, status = process.link(f"fd/{number}"), process.stat(f"fd/{number}")
     if not is_regular(status):
-        raise ValueError(f"descriptor {number} is no file but {target[:80]}")
+        raise ValueError(f"descriptor {number} is not a file but {target[:80]}")
     if parse_flags(process.text(f"fdinfo/{number}")) & O_PATH:
         raise Denied(
             f"descriptor {number} leads to {target[:80]} with O_PATH, which needs no right to read"

@@ -114,7 +114,7 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
     stats = read_stats(root)
     gone = [pid for pid in pids if pid not in stats]
     if gone:
-        raise Absent(f"no process {gone[0]} on this node: it has ended")
+        raise Absent(f"process {gone[0]} is not on this node; it has ended")
     if container:
         stats = processes_of_container(ctx, container, stats)
         outside = [pid for pid in pids if pid not in stats]

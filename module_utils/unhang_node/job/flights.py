@@ -124,7 +124,7 @@ def _flight(root: Root, path: str, owner: int, began_s: float) -> dict[str, Any]
     with open(descriptor, "rb") as dump:
         status = os.fstat(descriptor)
         if status.st_mtime < began_s:
-            raise ValueError("was written before the rank began: of an earlier run")
+            raise ValueError("was written before the rank began, by an earlier run")
         if status.st_size > LARGEST_DUMP:
             raise ValueError(f"has {status.st_size} bytes, at most {LARGEST_DUMP} are read")
         content = parse_dump(dump.read(LARGEST_DUMP))

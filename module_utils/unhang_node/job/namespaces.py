@@ -92,8 +92,8 @@ def network_of(pid: int, started: int) -> Iterator[None]:
             call_libc("setns", theirs, CLONE_NEWNET)
         except PermissionError:
             raise Denied(
-                f"process {pid} has a network of its own, which root alone may enter: or run"
-                " unhang-inspect.pyz in the container"
+                f"only root may enter the network of process {pid}; or run unhang-inspect.pyz"
+                " in the container"
             ) from None
         try:
             yield

@@ -66,7 +66,7 @@ class Process:
         stat = parse_stat(self.text("stat"))
         if stat is None or stat.started != started:
             os.close(self.folder)
-            raise Denied(f"process {pid} is another one by now")
+            raise Denied(f"process {pid} is another process now")
 
     def __enter__(self) -> Process:
         return self

@@ -104,7 +104,7 @@ def _first_answer(ctx: Context) -> tuple[Service, dict[str, Any]]:
     if all(row["settings"].get("NCCL_RAS_ENABLE") == "0" for row in ranks) and not isinstance(
         problem, Denied
     ):
-        raise Absent("NCCL_RAS_ENABLE=0 in the job's environment")
+        raise Absent("the job's environment has NCCL_RAS_ENABLE=0")
     raise problem or Absent("no rank")
 
 
@@ -204,8 +204,8 @@ def _own_listener(root: Root, service: Service, port: int) -> tuple[str, int]:
     users = read_users(root)
     who = ", ".join(sorted({f"user {user_name(users, row.uid)}" for row in rows}))
     raise Denied(
-        f"who listens at {rows[0].local} ({who}) is no process of the job, or its descriptors are"
-        " not to be seen: not asked"
+        f"who listens at {rows[0].local} ({who}) is not a process of the job, or its descriptors"
+        " cannot be seen; it was not asked"
     )
 
 
@@ -240,7 +240,7 @@ def _demand_own_end(root: Root, service: Service, link: socket.socket) -> None:
         if (row.local, row.remote) == (f"{there}:{its_port}", f"{here}:{port}")
     ]
     if not any(row.inode in _inodes_of(root, service) for row in ends):
-        raise Denied(f"who answers at {there}:{its_port} is no process of the job: not believed")
+        raise Denied(f"who answers at {there}:{its_port} is not a process of the job: ignored")
 
 
 def _plain(host: str) -> str:

@@ -94,7 +94,7 @@ def find_spy(named: str | None, pids: list[int]) -> tuple[str | None, str]:
             if os.geteuid() == 0 and not named and not _may_be_roots(place):
                 continue
             return place, ""
-    return None, f"no py-spy {'at ' + named if named else 'on PATH'}; {HOW_TO_GET}"
+    return None, f"py-spy is not {'at ' + named if named else 'on PATH'}; {HOW_TO_GET}"
 
 
 def _exe_of(pid: int) -> str | None:

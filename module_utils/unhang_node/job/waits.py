@@ -73,7 +73,7 @@ def wait_of(
 
     target: what the descriptor leads to; sockets: those waited for, of `sockets` ({inode: row}),
     several for epoll; child, holder: {pid, command, state}. wchan: where the kernel says it sleeps.
-    Raises OSError, Denied if the process is another one by now.
+    Raises OSError, Denied if the process is another process now.
     """
     with Process(pid, started) as process:
         call, arguments = _call(_text(process, "syscall"), wchan)

@@ -9,7 +9,7 @@ from __future__ import annotations
 # {name: purpose}; the file of `catalogue new` is catalogue_new.py, and `unhang --help` shows it in
 # the line of `catalogue`
 COMMANDS = {
-    "inspect": "look at a running job: which rank all others wait for, where it stands, and why",
+    "inspect": "look at a running job: which rank all others wait for, where it is, and why",
     "diagnose": "find the most probable cause of a failure in logs",
     "watch": "watch a running job; when it makes no progress, say which rank it is and why",
     "lint": "find useless, harmful or fault-hiding settings in scripts before they run",

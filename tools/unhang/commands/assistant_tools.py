@@ -83,7 +83,7 @@ TOOLS = {
             "inspect",
             "Which rank of a running job all others wait for",
             "Looks at a job that runs on this machine, from outside, and returns which rank all"
-            " others wait for, where it stands and why. Nothing is started in the job or changed.",
+            " others wait for, where it is and why. Nothing is started in the job or changed.",
             _asks(
                 pid={"type": "integer", "minimum": 1, "description": "a process of the job"},
                 evidence=_files("documents of unhang-inspect.pyz, instead of a look"),

@@ -38,11 +38,11 @@ def parse_strictly(text: bytes | str, *, half_characters: bool = False) -> Any:
     except RecursionError:
         raise NotStrict("objects nest too deeply") from None
     except UnicodeDecodeError as problem:
-        raise NotStrict(f"no valid JSON: byte {problem.start} is not UTF-8") from None
+        raise NotStrict(f"this is not valid JSON:  byte {problem.start} is not UTF-8") from None
     except NotStrict:
         raise
     except ValueError as problem:
-        raise NotStrict(f"no valid JSON: {problem}") from None
+        raise NotStrict(f"this is not valid JSON:  {problem}") from None
     _check(value, half_characters)
     return value
 
@@ -79,7 +79,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise NotStrict(f"{name} is no number")
+    raise NotStrict(f"{name} is not a number")
 
 
 def _finite(digits: str) -> float:
@@ -117,4 +117,4 @@ def _check_text(text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as problem:
-        raise NotStrict(f"a text holds half a character: {text[problem.start]!r}") from None
+        raise NotStrict(f"a text has half a character: {text[problem.start]!r}") from None

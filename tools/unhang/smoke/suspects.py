@@ -427,7 +427,7 @@ def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
         _suspect(
             reported[rank],
             f"never entered collective {wait.seq} ({as_map(reported[rank].stall).get('step')}), in"
-            f" which {ranks_wait(len(wait.waiting))}; it stands after {_next(reported[rank])}",
+            f" which {ranks_wait(len(wait.waiting))}; its last is {_next(reported[rank])}",
             "see its stack in the evidence; then: unhang smoke --isolate, or look at"
             f" {reported[rank].host} alone",
             slow=True,
@@ -469,7 +469,7 @@ def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
             " none left it: what lies between them does not carry it"
         )
         then = (
-            "unhang smoke --isolate finds the pair; the experiments below tell which way is broken"
+            "unhang smoke --isolate finds the pair; the experiments below show which way is broken"
         )
         return [Suspect(None, None, None, str(stall.get("phase")), why, then, may_be_slow=True)]
     return []

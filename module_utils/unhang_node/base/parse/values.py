@@ -32,11 +32,11 @@ def parse_integer(text: str, base: int = 10) -> int:
     """A whole number in the form of sysfs and procfs. Raises ValueError that quotes the text."""
     word = text.strip()
     if not word or len(word) > INTEGER_DIGITS or not word.isascii() or "_" in word:
-        raise ValueError(f"no number: {word[:40]!r}")
+        raise ValueError(f"this is not a number: {word[:40]!r}")
     try:
         return int(word, base)
     except ValueError:
-        raise ValueError(f"no number: {word[:40]!r}") from None
+        raise ValueError(f"this is not a number: {word[:40]!r}") from None
 
 
 def parse_json(text: str) -> Any:
@@ -103,7 +103,7 @@ def parse_cpu_list(text: str) -> list[int]:
         low = parse_integer(first)
         high = parse_integer(last) if dash else low
         if low < 0 or high - low >= MOST_CPUS or len(numbers) > MOST_CPUS:
-            raise ValueError(f"no CPU list: {text[:40]!r}")
+            raise ValueError(f"this is not a CPU list: {text[:40]!r}")
         numbers.update(range(low, high + 1))
     return sorted(numbers)
 

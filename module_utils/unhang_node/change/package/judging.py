@@ -117,9 +117,7 @@ def not_offered(request: Request, offers: Offers) -> List[str]:
     for name, version in sorted(request.install.items()):
         known = [row["version"] for row in offers.get(name.split(":")[0], ())]
         if not known:
-            lines.append(
-                f"no repository of this node has a package named {f'{name} {version}'.strip()}"
-            )
+            lines.append(f"no repository of this node has a package {f'{name} {version}'.strip()}")
         elif version and version not in known:
             lines.append(f"{name} {version} is not on offer; on offer are: {', '.join(known[:8])}")
     return lines

@@ -25,7 +25,7 @@ def parse_docker(text: str) -> dict[str, Any]:
     the text is not a JSON object."""
     values = parse_json(text)
     if not isinstance(values, dict):
-        raise ValueError("not a JSON object")
+        raise ValueError("this is not a JSON object")
     options = [str(one) for one in values.get("exec-opts") or [] if isinstance(one, str)]
     runtimes, features, ulimits = (
         values.get("runtimes"),

@@ -18,7 +18,7 @@ def parse_version_json(text: str) -> tuple[str | None, str | None]:
     name. Raises ValueError if the text is not a JSON object."""
     rows = parse_json(text)
     if not isinstance(rows, dict):
-        raise ValueError("version.json is no object")
+        raise ValueError("version.json is not an object")
 
     def version(name: str) -> str | None:
         row = rows.get(name)

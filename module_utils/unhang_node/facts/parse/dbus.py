@@ -83,7 +83,7 @@ def _order(message: bytes) -> str:
     """The byte order of a message as struct's format character. Raises ValueError."""
     order = {ord("l"): "<", ord("B"): ">"}.get(message[0]) if len(message) >= HEADER_BYTES else None
     if order is None:
-        raise ValueError("no message of D-Bus")
+        raise ValueError("this is not a message of D-Bus")
     return order
 
 

@@ -51,7 +51,7 @@ def read_sections(descriptor: int) -> list[Section]:
     length = os.fstat(descriptor).st_size
     head = os.pread(descriptor, 64, 0)
     if head[:4] != b"\x7fELF" or len(head) < 52:
-        raise ValueError("no ELF file")
+        raise ValueError("this is not an ELF file")
     wide = head[4] == 2
     order = ">" if head[5] == 2 else "<"
     if wide and len(head) < 64:

@@ -27,7 +27,7 @@ def parse_object(text: str) -> dict[str, Any]:
     """A JSON object. Raises ValueError for anything else."""
     values = parse_json(text)
     if not isinstance(values, dict):
-        raise ValueError("not a JSON object")
+        raise ValueError("this is not a JSON object")
     return values
 
 
@@ -56,7 +56,7 @@ def devices_of(ids: Any) -> set[str]:
     if ids is None:
         return set()
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-        raise ValueError("the devices of a resource are no list of texts")
+        raise ValueError("the devices of a resource are not a list of texts")
     return {one.partition(SHARE)[0] for one in ids}
 
 
@@ -65,7 +65,7 @@ def parse_state_policy(text: str) -> str:
     ValueError."""
     policy = parse_object(text).get("policyName")
     if not isinstance(policy, str):
-        raise ValueError("policyName is no text")
+        raise ValueError("policyName is not a text")
     return clean(policy, TEXT)
 
 

@@ -126,11 +126,11 @@ def expand(expression: str, most: int = WORDS) -> list[str]:
         for ranges, literal in PIECE.findall(part):
             ends = _numbers(ranges, most) if ranges else [literal]
             if len(names) * len(ends) > most:
-                raise ValueError(f"{expression[:80]!r} stands for more than {most} names")
+                raise ValueError(f"{expression[:80]!r} means more than {most} names")
             names = [name + end for name in names for end in ends]
         found += names
     if len(found) > most:
-        raise ValueError(f"{expression[:80]!r} stands for more than {most} names")
+        raise ValueError(f"{expression[:80]!r} means more than {most} names")
     return found
 
 
@@ -143,7 +143,7 @@ def _numbers(ranges: str, most: int) -> list[str]:
             integer_or_none(last) if dash else integer_or_none(first),
         )
         if low is None or high is None or not 0 <= low <= high or high - low >= most:
-            raise ValueError(f"[{ranges[:80]}] is no range of at most {most} numbers")
+            raise ValueError(f"[{ranges[:80]}] is not a range of at most {most} numbers")
         found += [
             str(number).zfill(len(first)) if first.startswith("0") else str(number)
             for number in range(low, high + 1)

@@ -86,7 +86,7 @@ def read_tail(path: str) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not os.path.isfile(path):
-            raise ValueError(f"{path} is no regular file")
+            raise ValueError(f"{path} is not a regular file")
         os.lseek(descriptor, max(0, status.st_size - LOG_LIMIT_BYTES), os.SEEK_SET)
         return read_pieces(descriptor, 1 << 20)[0]
     finally:

@@ -127,7 +127,7 @@ def test_a_suspect_gets_what_was_seen_on_its_own_node_and_its_own_stack():
     seen = clues_of(node(kernel_log=["NVRM: Xid (PCI:0000:3b:00): 79"]))
     first, second = with_likely([suspect, other], {"gpu001": seen}, {1: where_of(STACK), 2: None})
     assert first.why.startswith("never entered collective 7; likely: its kernel log says ")
-    assert "it stands in all_reduce" in first.why
+    assert "it is in all_reduce" in first.why
     assert second.why == "waits"
 
 

@@ -28,17 +28,17 @@ MOUNTS = parse_mountinfo(
 
 def test_fifo_is_refused_and_never_waited_for(tmp_path):
     make_fifo(tmp_path, "/etc/nccl.conf")
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         read_file(Root([str(tmp_path)]), "/etc/nccl.conf")
 
 
 def test_device_is_refused():
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         read_file(Root(), "/dev/zero")
 
 
 def test_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         read_file(plant(tmp_path, {"/etc/nccl.conf/": ""}), "/etc/nccl.conf")
 
 

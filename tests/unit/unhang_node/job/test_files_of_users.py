@@ -302,7 +302,7 @@ def test_a_program_with_the_rights_of_its_file_is_denied(folder):
 
 
 def test_a_process_that_got_the_number_of_a_rank_is_not_read(folder):
-    with rank_of(folder) as process, pytest.raises(Denied, match="another one by now"):
+    with rank_of(folder) as process, pytest.raises(Denied, match="another process now"):
         Process(process.pid, stat_of(Root(), process.pid).started - 1)
 
 

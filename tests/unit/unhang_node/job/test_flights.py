@@ -176,7 +176,7 @@ def test_a_dump_of_an_earlier_run_is_not_read(tmp_path):
     (tmp_path / "fr_3").write_bytes(dump(entry(5)))
     os.utime(tmp_path / "fr_3", (time.time() - 1e6,) * 2)
     found, [row] = read_here(tmp_path)
-    assert found == [] and "of an earlier run" in row["reason"]
+    assert found == [] and "by an earlier run" in row["reason"]
 
 
 def test_links_pipes_and_files_of_others_are_not_read(tmp_path):

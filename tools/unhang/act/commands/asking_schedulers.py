@@ -47,7 +47,7 @@ def ask_schedulers(
         # it audits nothing, so that no run folder is made
         played = play_into(command, home, Path(place) / "run")
         if played.stopped:
-            raise UserError("stopped by hand while the scheduler was asked for the jobs")
+            raise UserError("it was stopped by hand while the scheduler was asked for the jobs")
         for scheduler, named in hosts.items():
             answer = _read(Path(place) / f"{scheduler}.json")
             known = parse_answer(answer, named)

@@ -94,7 +94,7 @@ def run_preview(
         )
     if played.stopped:
         raise UserError(
-            f"stopped by hand; nothing was written on any node; preview again with: {retry}"
+            f"it was stopped by hand; nothing was written on any node; preview again with: {retry}"
         )
     # refused before a node was contacted; the reason was printed
     if not (new_run / "run.json").is_file() and any(map(shown_line, played.output.splitlines())):

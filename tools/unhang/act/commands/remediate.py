@@ -71,7 +71,7 @@ EXAMPLES = """\
   unhang remediate runs/20261120T043323Z-a8229f1434 --rule build-ninja-missing --host mega01   plans for one cause and previews it
   unhang remediate --apply --max-failed 2                acts
   unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
-  unhang remediate --status -o json                      where each node stands, also after the controller has died"""  # noqa: E501
+  unhang remediate --status -o json                      the step of each node, also after the controller has died"""  # noqa: E501
 FORMATS = ("table", "json")
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
 
@@ -311,7 +311,8 @@ def _soaked(folder: Path, options: RemediateOptions, since: str) -> bool:
             time.sleep(seconds_left(until, run_folder.utc_now(), parse_soak(options.soak)))
     except KeyboardInterrupt:
         raise NotYet(
-            f"stopped by hand while released nodes soak; go on with: {_again(folder, options)}"
+            "it was stopped by hand while released nodes soak; go on with:"
+            f" {_again(folder, options)}"
         ) from None
     return True
 
@@ -420,8 +421,8 @@ def find_plan(named: str) -> tuple[Path, Plan]:
     folder = path.parent if path.is_file() else run_folder.find_run(named)
     if path.is_file() and path.name != FILE:
         raise UserError(
-            f"{visible(named, 200)} is not named {FILE}: the journal needs the plan of a run folder"
-            " under its own name beside it"
+            f"{visible(named, 200)} is not called {FILE}: the journal needs the plan of a run"
+            " folder under its own name beside it"
         )
     return folder.resolve(), read_plan(folder)
 
@@ -509,7 +510,7 @@ def _outcome(
     has_begun = len(read_journal(folder).entries) > earlier
     settle_controller(folder, options)
     if played.stopped and not has_begun:
-        raise NotYet(f"stopped by hand, before a node was touched; go on with: {again}")
+        raise NotYet(f"it was stopped by hand before a node was touched; go on with: {again}")
     if not has_begun:
         # otherwise the reason was already printed
         if not any(map(shown_line, played.output.splitlines())):
@@ -519,7 +520,7 @@ def _outcome(
     run_folder.write_atomically(folder / EVIDENCE, render_json(status))
     code = show(folder, plan, options)
     if (code and played.code < 0) or played.stopped:
-        what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
+        what = "it was stopped by hand" if played.stopped else "ansible-playbook was ended"
         raise (NotYet if played.stopped else UserError)(f"{what}; continue with: {again}")
     if waiting := describe_waiting(status):
         sys.stdout.flush()

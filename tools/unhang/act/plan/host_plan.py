@@ -84,7 +84,7 @@ def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs, same_as: str) -> 
     for one in repairs.refusals:
         why = (
             f"unhang_policy: {one['title']} ({one['rule']}): the check found {one['found']}, and"
-            f" expected {one['expected']}"
+            f" needs {one['expected']}"
         )
         yield visible(f"{why}; {_not_applied(repairs.chosen)}", 2000)
 

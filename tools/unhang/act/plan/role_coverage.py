@@ -165,7 +165,7 @@ def role_refusals(sections: Any) -> dict[str, str]:
     }
     kernel = kernel_refusals(known, loader)[:1]
     driver = [
-        f"it needs {one['expected']}; the check found: {one['found']}; {one['next']}"
+        f"the check found: {one['found']}; it needs {one['expected']}; {one['next']}"
         for one in (*ownership(known, ""), *image(known, ""))
     ][:1]
     refusing = [("kernel", kernel), *((role, driver) for role in _DRIVER_ROLES)]

@@ -46,7 +46,7 @@ def refusal(kind: str, expected: str, found: str, where: str, next_step: str) ->
         "found": found,
         "where": where,
         "next": next_step,
-        "text": f"{where}: the role needs {expected}; the check found: {found}; {next_step}",
+        "text": f"{where}: the check found: {found}; the role needs {expected}; {next_step}",
     }
 
 

@@ -67,7 +67,7 @@ class JournalReader:
             content = b""
         if not content.startswith(self._last):
             raise UserError(
-                f"what was read of {self.path} is gone or another; nothing more is done: {NEXT}"
+                f"{self.path} has changed since it was read, and nothing more is done: {NEXT}"
             )
         content, before = content[len(self._last) :], self._parser.taken_bytes
         try:

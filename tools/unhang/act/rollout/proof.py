@@ -104,7 +104,7 @@ def _line(kind: str, one: Finding) -> str:
         else remedy.get("person") or "a person has to look"
     )
     return (
-        f"{kind}: {one.rule} ({one.severity}): the check found {one.found}, and expected"
+        f"{kind}: {one.rule} ({one.severity}): the check found {one.found}, and needs"
         f" {one.expected}; {how}"
     )
 

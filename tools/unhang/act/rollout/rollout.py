@@ -53,7 +53,7 @@ def begin(run: Path, today: str, before: Path | None = None) -> dict[str, Any]:
 
 def _refusals(document: dict[str, Any] | None, catalogue: Catalogue, today: str) -> list[str]:
     return [
-        f"{one['title']} ({one['rule']}): the check found {one['found']}, and expected"
+        f"{one['title']} ({one['rule']}): the check found {one['found']}, and needs"
         f" {one['expected']}"
         for one in (refusals_of(document, catalogue, today) if document else [])
     ]

@@ -95,7 +95,9 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
     except KeyboardInterrupt:
         if folder and not reading.go_on and (folder / "run.json").is_file():
             raise
-        raise UserError("stopped by hand, before a node was asked; nothing was read") from None
+        raise UserError(
+            "it was stopped by hand before a node was asked; nothing was read"
+        ) from None
     if run_folder.read_run(folder).document.get("finished") is None:
         # the callback unhang_run has printed the reason, and how to judge the nodes that were read
         return 2
@@ -104,7 +106,7 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
         code = judge_run(folder, run_folder.as_typed(folder), judging, given, today_or(None))
     except KeyboardInterrupt:
         raise UserError(
-            "stopped by hand; every node was asked; judge what was seen with:"
+            "it was stopped by hand; every node was asked; judge what was seen with:"
             f" {project.program_as_typed()} judge {run_folder.as_typed(folder)}"
         ) from None
     report_run(folder, hooks, judging.fail_on)

@@ -303,7 +303,7 @@ def _write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], now: str) 
             run_folder.write_document(folder / "run.json", document)
     except KeyboardInterrupt:
         raise UserError(
-            "stopped by hand; no run was made, and what was to be read is as it was"
+            "it was stopped by hand; no run was made, and what was to be read is as it was"
         ) from None
     finally:
         if not (folder / "run.json").is_file():
@@ -351,8 +351,8 @@ def stopped(folder: Path) -> str:
     run_files.close_for_another(folder)
     unhang, run = project.program_as_typed(), run_folder.as_typed(folder)
     return (
-        f"stopped by hand; read the other nodes with: {unhang} audit --continue {run}; judge those"
-        f" that were read with: {unhang} judge {run}"
+        f"it was stopped by hand; read the other nodes with: {unhang} audit --continue {run}; judge"
+        f" those that were read with: {unhang} judge {run}"
     )
 
 

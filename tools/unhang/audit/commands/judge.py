@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
         return judge_run(folder, named, options, given, today, out)
     except KeyboardInterrupt:
         raise UserError(
-            f"stopped by hand; judge it again with: {program_as_typed()} judge"
+            f"it was stopped by hand; judge it again with: {program_as_typed()} judge"
             f" {run_folder.as_typed(folder)}"
         ) from None
 

@@ -165,8 +165,8 @@ def _case(
 
 def _line(one: Mapping[str, Any]) -> str:
     return (
-        f"{one['severity']} {one['rule']}: {one['title']}: expected {one['expected']}; found"
-        f" {one['found']}; {phrases.action(one)}"
+        f"{one['severity']} {one['rule']}: {one['title']}: the check found {one['found']},"
+        f" and needs {one['expected']}; {phrases.action(one)}"
     )
 
 
@@ -200,8 +200,8 @@ def _results(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if one["verdict"] == "fail":
             places = [{"name": visible(host, 1024), "kind": "resource"} for host in hosts_of(one)]
             text = (
-                f"{visible(one['title'])}: expected {visible(one['expected'])}; found"
-                f" {visible(one['found'])}; {phrases.action(one)}"
+                f"{visible(one['title'])}: the check found {visible(one['found'])},"
+                f" and needs {visible(one['expected'])}; {phrases.action(one)}"
             )
             located = {"locations": [{"logicalLocations": places}]} if places else {}
             yield {

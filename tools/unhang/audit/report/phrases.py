@@ -234,7 +234,7 @@ def places(fold: Fold, most: int = 6, longest: int = 10**9) -> list[str]:
     for place in fold.places:
         items = fold_items(place.items)
         lines.append(hosts(place.hosts, longest) + (f": {items}" if items else ""))
-    return lines or ["no host named"]
+    return lines or ["no host is known"]
 
 
 def settings(policy: Mapping[str, Any], under: str = "") -> list[str]:

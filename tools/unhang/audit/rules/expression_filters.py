@@ -100,7 +100,7 @@ def bound_filter(
     """(kind of the result, function). Raises ExpressionError."""
     if name not in FILTERS:
         raise ExpressionError(
-            "no filter"
+            "there is no filter"
             f" {name!r}{NO_REGEX if name.startswith('regex') else nearest(name, [*FILTERS, *_SPECIAL])}"  # noqa: E501
         )
     if len(arguments) > _MOST.get(name, 0) or (name in _NEEDED and not arguments):

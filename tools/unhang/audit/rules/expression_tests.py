@@ -124,7 +124,7 @@ def test(compiler: SyntaxCompiler, node: nodes.Test) -> tuple[Kind, Run]:
 def keywords_of(node: nodes.Test | nodes.Filter) -> dict[str, Any]:
     """name=literal arguments. Raises ExpressionError."""
     if node.dyn_args is not None or node.dyn_kwargs is not None:
-        raise ExpressionError("* and ** arguments not allowed")
+        raise ExpressionError("* and ** arguments are not allowed")
     found: dict[str, Any] = {}
     for one in node.kwargs or ():
         if not isinstance(one.value, nodes.Const):
@@ -154,7 +154,7 @@ def bound_test(
             else nearest(name, [*TESTS, *TEST_NAMES, *_KNOWN, "version"])
         )
         hint = NO_REGEX if name in ("match", "search", "regex") else hint
-        raise ExpressionError(f"no test {name!r}{hint}")
+        raise ExpressionError(f"there is no test {name!r}{hint}")
     if keywords:
         raise ExpressionError(f"test {name!r} takes no {next(iter(keywords))}=")
     if len(arguments) != ARITY.get(name, 1):
@@ -196,7 +196,7 @@ def _version(kind: Kind, arguments: list[tuple[Kind, Run]], keywords: dict[str, 
     operator = arguments[1][0].literal if len(arguments) == 2 else keywords.get("operator", "==")
     if operator not in OPERATORS:
         raise ExpressionError(
-            f"test 'version': {operator!r} is no operator; allowed are"
+            f"test 'version': {operator!r} is not an operator; allowed are"
             f" {', '.join(sorted(OPERATORS))}"
         )
     other_kind, other = arguments[0]

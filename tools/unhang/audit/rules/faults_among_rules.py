@@ -52,7 +52,7 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
         if rule.scope != "node" and rows[other]["scope"] != rule.scope:
             yield (
                 f"explains: {other} is of scope {rows[other]['scope']}, and only rules of scope"
-                f" {rule.scope} may be named"
+                f" {rule.scope} may be listed"
             )
     for other in clashing_rules(rule, catalogue.rules, view):
         yield f"remedy.policy: this contradicts {other}, and both fire on one node"

@@ -148,7 +148,7 @@ class SyntaxCompiler:
             raise ExpressionError(f"the literal {str(value)[:20]}… is too large")
         if value is None:
             raise ExpressionError(
-                "'none' not allowed: a fact without value is unknown, ask 'is known'"
+                "'none' is not allowed: a fact without value is unknown, ask 'is known'"
             )
         shape = (
             FLAG if isinstance(value, bool) else NUMBER if isinstance(value, (int, float)) else TEXT
@@ -196,7 +196,7 @@ class SyntaxCompiler:
     def visit_Getitem(self, node: nodes.Getitem) -> tuple[Kind, Run]:
         kind, run = self.visit(node.node)
         if isinstance(node.arg, nodes.Slice):
-            raise ExpressionError("slices not allowed: use first, last or truncate")
+            raise ExpressionError("slices are not allowed; use first, last or truncate")
         key, key_run = self.visit(node.arg)
         if isinstance(key.literal, str):
             return self.field(kind, run, key.literal)

@@ -122,7 +122,7 @@ def reach_of(host: InventoryHost, given: Mapping[str, str]) -> SshReach:
         options = inventory.options_of({}, host.values, policy, lambda value: value)
     except ValueError as problem:
         raise UserError(
-            f"{host.name} has settings of ssh that are no numbers of seconds or arguments:"
+            f"{host.name} has settings of ssh that are not numbers of seconds or arguments:"
             f" {problem}"
         ) from None
     argv = [str(first("ansible_ssh_executable") or "ssh"), "-T", "-o", "BatchMode=yes", *own]

@@ -140,7 +140,7 @@ def play_into(
 def ended_early(played: Played, folder: Path) -> str:
     """The reason of the end, and how to continue with the nodes that were read."""
     what = (
-        "stopped by hand"
+        "it was stopped by hand"
         if played.stopped
         else f"ansible-playbook was ended by {signal.Signals(-played.code).name}"
     )

@@ -103,7 +103,7 @@ def slurm_output(argv: Sequence[str], timeout_s: float, expected: str = "") -> s
     except OSError as problem:
         raise UserError(f"{argv[0]} cannot be run: {problem.strerror or problem}") from None
     if result.is_missing:
-        raise UserError(f"Slurm's scontrol is not here: there is no {argv[0]}; {ELSEWHERE}")
+        raise UserError(f"{argv[0]} of Slurm is not on this machine; {ELSEWHERE}")
     if result.timed_out:
         raise UserError(
             f"{' '.join(argv)} did not answer within {timeout_s:g} s: is slurmctld running?"

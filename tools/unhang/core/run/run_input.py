@@ -92,7 +92,7 @@ def read_node(host: str, path: Path) -> NodeDocument:
         document = decode_node(read_bounded(path, MAX_NODE_BYTES))
         if document.host != host:
             raise InvalidNode(
-                f"the file is named for {host[:80]!r} and contains {document.host[:80]!r}"
+                f"the file is called {host[:80]!r} and contains {document.host[:80]!r}"
             )
     except OSError as problem:
         return _invalid(host, f"{path.name} cannot be read: {problem.strerror}")

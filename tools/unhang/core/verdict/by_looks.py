@@ -188,7 +188,7 @@ def _waited_for(
     known = [look for _, look in rest if look]
     if not any(look.doing or look.waited for look in known):
         return Verdict(
-            UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack tells"
+            UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack shows"
         )
     # who waits may spin: that their engine took no answer says it as well
     if not (
@@ -199,7 +199,7 @@ def _waited_for(
         return Verdict(
             UNKNOWN,
             named,
-            f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer"
+            f"{_who(named)}; whether it moves is not known without RAS: look again with a longer"
             " --gap",
         )
     if len(known) == len(named) and all(map(may_work, known)):
@@ -273,7 +273,7 @@ def _by_stacks(job: Job, waiting: Sequence[RankLook], others: Sequence[RankLook]
             UNKNOWN,
             [],
             "RAS counts the same for all ranks: a long step, or a path that is dead; stacks and the"
-            " driver would tell",
+            " driver would show",
         )
     if not any(look.doing for look in job.looks):
         return _by_proc(job)
@@ -281,7 +281,7 @@ def _by_stacks(job: Job, waiting: Sequence[RankLook], others: Sequence[RankLook]
         return Verdict(UNKNOWN, [], _long_or_endless(job.looks, job.looks))
     spy = "" if all(look.doing for look in job.looks) else ", or with py-spy"
     return Verdict(
-        UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}"
+        UNKNOWN, [], f"the looks do not show whether it moves; look again with a longer --gap{spy}"
     )
 
 
@@ -308,6 +308,6 @@ def _by_proc(job: Job) -> Verdict:
     return Verdict(
         UNKNOWN,
         [],
-        "neither RAS nor stacks could be read; what /proc and the driver say does not tell the"
-        " ranks apart",
+        "neither RAS nor stacks could be read; what /proc and the driver say is alike for"
+        " all ranks",
     )

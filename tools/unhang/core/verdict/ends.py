@@ -44,7 +44,7 @@ NEXT = {
         " nfs, dmesg on {host}"
     ),
     "missed": (
-        "read where it stands: py-spy dump on its process; a condition that only some ranks meet,"
+        "read where it is: py-spy dump on its process; a condition that only some ranks meet,"
         " or a call that waits"
     ),
     "path": (
@@ -145,7 +145,7 @@ def _fewer_than_local(job: Job) -> Iterator[Suspect]:
 def stopped_or_stuck(job: Job) -> Iterator[Suspect]:
     """Stopped by a signal or a debugger, or in the kernel where no signal reaches."""
     for look in job.looks:
-        where = f"; it stands in {look.where}" if look.where else ""
+        where = f"; it is in {look.where}" if look.where else ""
         phase, pid = STOPPED, look.pid
         if look.frozen:
             phase, why = FROZEN, f"its control group {look.frozen} is frozen"

@@ -42,7 +42,7 @@ def with_likely(
             own = [f"{host}: {clue}" for host, rows in clues.items() for clue in rows]
         else:
             place = places.get(suspect.rank)
-            own = [*clues.get(suspect.host, ()), *([f"it stands in {place}"] if place else [])]
+            own = [*clues.get(suspect.host, ()), *([f"it is in {place}"] if place else [])]
         found.append(
             replace(suspect, why=f"{suspect.why}; likely: {'; '.join(own[:MOST_CLUES])}")
             if own

@@ -126,7 +126,7 @@ def _missed(rank: int | None, standing: Standing, waiting: Sequence[RankLook]) -
         if rank in lag.behind():
             count = len([one for one in lag.counts if lag.counts[one] == lag.highest])
             return (
-                f"it never launched {lag.op} number {lag.highest} (it stands after"
+                f"it never launched {lag.op} number {lag.highest} (its last is"
                 f" {lag.counts[rank]}), in which {ranks_wait(count)}"
             )
     if waiting and waiting[0].doing:
@@ -148,7 +148,7 @@ def stands_words(look: RankLook) -> str:
     )
     if not stuck and (worker := worker_of(look)):
         item = f", at {worker.item}" if worker.item else ""
-        below = f"; a worker stands in {worker.where}, pid {worker.pid}{item}"
+        below = f"; a worker is in {worker.where}, pid {worker.pid}{item}"
     if look.blocked:
         below += f"; {len(look.blocked)} of its threads hang in the kernel (in {look.blocked[0]})"
     where = f" in {look.where}" if look.where else f" (in {look.wchan})" if look.wchan else ""

@@ -92,7 +92,7 @@ def run(
     """0 healthy, 1 a cause at or above --fail-on, 2 no log, 3 a failure without a known cause or no
     end. An empty input raises UserError, which gives 2."""
     if not arguments.files and not _is_piped():
-        raise UserError("no logs, folders of logs or - are named; see unhang diagnose --help")
+        raise UserError("no logs, folders of logs or - are given; see unhang diagnose --help")
     files = arguments.files or ["-"]
     found, looked = _diagnosis(files, arguments.run, job_reader, look_reader, reference)
     if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):

@@ -30,7 +30,7 @@ def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[
     if options["pids"]:
         raise UserError(
             "--pid cannot be given with --host or --inventory, because numbers of processes differ"
-            " from node to node; a job is named by --slurm-job"
+            " from node to node; --slurm-job takes a job"
         )
     home = project.find_project()
     packed_pynvml.link_pynvml(home)
@@ -65,7 +65,7 @@ def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[
             )
         found = [_document(path) for path in sorted(answers.glob("*.json"))]
     if played.stopped:
-        raise UserError("stopped by hand")
+        raise UserError("it was stopped by hand")
     if not found:
         raise UserError(why_no_run(played.output, inventories, limit))
     return found

@@ -152,8 +152,8 @@ def run(arguments: argparse.Namespace) -> int:
     given = (arguments.command, arguments.pid, arguments.slurm_job, arguments.all)
     if sum(map(bool, given)) != 1:
         raise UserError(
-            "several or none of a command behind --, --pid, --slurm-job and --all are given, and"
-            " one is needed; see unhang watch --help"
+            "give exactly one of a command behind --, --pid, --slurm-job and --all, not several or"
+            " none; see unhang watch --help"
         )
     if not LEAST_EVERY_S <= arguments.every < math.inf:
         raise UserError(
@@ -168,8 +168,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.all and arguments.on_hang == "terminate":
         raise UserError(
-            "--all: a job is ended only where its user wants it, by --comment=unhang:terminate, and"
-            " --act stands here"
+            "--all ends a job only where its user wants it, by --comment=unhang:terminate; leave"
+            " out --on-hang terminate"
         )
     for option, given_one in (("job-comment", arguments.job_comment), ("pods", arguments.pods)):
         if given_one and not arguments.all:

@@ -207,7 +207,7 @@ def _looks_hung(event: Event, job: Job, outputs: Outputs, to: Record) -> bool:
         one = inspection.suspects[0]
         outputs.say(
             f"rank {one.rank} on {visible(one.host, 80)}: {visible(one.why, 400)}; that"
-            " may go on, and is a hang if it stands there at the next look too"
+            " may go on, and is a hang if it is there at the next look too"
         )
         outputs.looked(inspection, None)
         return False
@@ -244,11 +244,11 @@ def _looks_hung(event: Event, job: Job, outputs: Outputs, to: Record) -> bool:
     if not outputs.options.act:
         if is_news:
             outputs.say(
-                f"in shadow: {', '.join(sources)} agree that it stands, and the job would have been"
+                f"in shadow: {', '.join(sources)} agree that it hangs, and the job would have been"
                 " ended; unhang watch --record shows how often that was right, --act ends a job"
             )
         return False
-    outputs.say(f"{', '.join(sources)} agree that it stands: the job is ended")
+    outputs.say(f"{', '.join(sources)} agree that it hangs: the job is ended")
     where = f"is in {outputs.full.resolve()}" if outputs.full else "could not be written"
     why = verdict_of(again)
     outputs.ended = f"ended {job.name}: {why}; the evidence {where}"
@@ -269,7 +269,7 @@ def _why_left_alone(
     if len(sources) < 2:
         stands, works = map(", ".join, (again.sources.stands, again.sources.works))
         return (
-            f"no two sources agree (it stands by {stands or 'none'}; it works by {works or 'none'})"
+            f"no two sources agree (it hangs by {stands or 'none'}; it works by {works or 'none'})"
         )
     return job.spared()
 

@@ -292,5 +292,5 @@ def _series(outputs: Outputs) -> Iterator[tuple[str, str, float]]:
         ("watch_hangs", "Hangs reported since the watch began.", outputs.hangs),
     )
     if outputs.slow_ranks is not None:
-        meaning = "Ranks that the last two looks of --slow both named as slow."
+        meaning = "Ranks that the last two looks of --slow both reported as slow."
         yield "watch_slow_ranks", meaning, outputs.slow_ranks

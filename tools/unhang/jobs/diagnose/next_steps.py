@@ -31,9 +31,7 @@ from unhang.jobs.diagnose.ranking import Cause
 
 MOST_COMMANDS, KERNELS_LOG = 4, "the kernel's log"
 Step = tuple[str, str]  # a command that can be pasted, and what its answer means
-ALIVE = (
-    "alive: who is waited for and where it stands; gone: dmesg -T | grep -e Xid -e oom on its node"
-)
+ALIVE = "alive: who is waited for and where it is; ended: dmesg -T | grep -e Xid -e oom on its node"
 INSPECT = "unhang inspect"
 # facts of lines that report the end of the whole job
 ENDED = ("root_cause", "failed_exit", "aborted", "slurm_ended", "interrupted")

@@ -40,11 +40,11 @@ _OF_A_RANK = {
     ),
     "worker": (
         "py-spy dump --locals --pid {pid}",
-        "as the job's user or root: where the worker stands, and its item",
+        "as the job's user or root: where the worker is, and its item",
     ),
     "alive": (
         "py-spy dump --pid {pid}",
-        "as the job's user or root: all its threads, and the line that it stands in",
+        "as the job's user or root: all its threads, and the line that it is in",
     ),
 }
 _OF_A_SLOW_RANK = {
@@ -83,9 +83,9 @@ _AS_ROOT = (
     "sudo $(command -v unhang) inspect --pid {pid}",
     "as root it reads what was denied here; for the job's user: sysctl kernel.yama.ptrace_scope=0",
 )
-_AGAIN = ("unhang inspect --gap 30", "two looks 30 s apart tell a long step from a hang")
-_AGAIN_SLOW = ("unhang inspect --slow", "a rank that is slow is named again; another one is not")
-_WATCH = ("unhang watch --pid {pid}", "tells when it makes no progress, and looks then")
+_AGAIN = ("unhang inspect --gap 30", "two looks 30 s apart distinguish a long step from a hang")
+_AGAIN_SLOW = ("unhang inspect --slow", "a slow rank is reported again; another one is not")
+_WATCH = ("unhang watch --pid {pid}", "reports when it makes no progress, and looks then")
 
 
 def answer_of(inspection: Inspection, by: str = "inspect") -> JobAnswer:
@@ -148,7 +148,7 @@ def _screen(inspection: Inspection) -> VerdictScreen:
             if not one.next.startswith(command)
         ),
         next_host=host, next_command=command, next_tells=tells,
-        more="-v: where each rank stands, why, and what could not be read",
+        more="-v: where each rank is, why, and what could not be read",
     )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def _also(suspects: Sequence[Suspect]) -> list[str]:
         on = f" on {one.host}" if one.host else ""
         lines.append(f"also {who}{on}: {one.why}")
     more = len(suspects) - SUSPECTS_ON_SCREEN
-    return [*lines, *([f"and {counted(more, 'more rank')} named"] if more > 0 else [])]
+    return [*lines, *([f"and {counted(more, 'more rank')} reported"] if more > 0 else [])]
 
 
 def how_many(inspection: Inspection) -> str:

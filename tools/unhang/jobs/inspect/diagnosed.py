@@ -31,7 +31,7 @@ DESYNC = "rank_desync_app"
 _OF_DUMPS = {"recorders-behind", "recorders-lag"}  # who is waited for, and not what it does
 _OUTCOMES = {
     HUNG: ("failure", "the job hangs, and what holds the rank is no known fault"),
-    UNKNOWN: ("no_end", "the look at the job does not tell whether it hangs"),
+    UNKNOWN: ("no_end", "the look at the job does not show whether it hangs"),
 }
 
 

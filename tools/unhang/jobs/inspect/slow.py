@@ -62,7 +62,7 @@ def with_pace(verdict: Verdict, job: JobLook) -> Verdict:
             if pace.form == "json"
             else "the RAS of this NCCL lists no rank while all are even"
         )
-        return _by_driver(pace) or Verdict(UNKNOWN, [], f"{why}: who is slow cannot be told")
+        return _by_driver(pace) or Verdict(UNKNOWN, [], f"{why}: who is slow is not known")
     if not any(moving(pace)):
         stands = f"no collective was launched in {pace.seconds:.0f} s, so no rank is slow: it"
         stands += " stands, or makes one long step"
@@ -74,7 +74,7 @@ def _without_counts(pace: JobPace, verdict: Verdict) -> Verdict:
     if verdict.state == HUNG:
         return verdict
     why = f"RAS answered {pace.answered} of {pace.looks} looks ({visible(pace.why, 200)})"
-    return Verdict(UNKNOWN, [], f"{why}: which rank is behind cannot be told")
+    return Verdict(UNKNOWN, [], f"{why}: which rank is behind is not known")
 
 
 def _by_counts(pace: JobPace) -> Verdict | None:
@@ -85,7 +85,7 @@ def _by_counts(pace: JobPace) -> Verdict | None:
             UNKNOWN,
             [],
             f"ranks {fold_ranks(sorted(late))} are behind in {min(looks)} to {max(looks)} of"
-            f" {pace.answered} looks: more than one, so none is named",
+            f" {pace.answered} looks: more than one, so none is reported",
         )
     if late:
         return _named_late(pace, *late.popitem())

@@ -471,7 +471,7 @@ def test_on_red_hats_a_stream_that_is_not_there_is_refused_and_flat_repositories
     assert [row["id"] for row in plan["refusals"]] == refused
     if chosen:
         assert plan["refusals"][0]["text"].startswith(
-            f"gpu001: the role needs module stream {chosen}; the check found: on offer: 535-dkms; "
+            f"gpu001: the check found: on offer: 535-dkms; the role needs module stream {chosen}; "
         )
     else:
         assert plan["streams"] == {}

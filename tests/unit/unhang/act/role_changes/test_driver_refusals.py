@@ -25,7 +25,7 @@ def test_a_node_that_must_not_be_touched_says_why(kind, says, node):
     assert kind in {row["id"] for row in plan["refusals"]}
     assert says in " ".join(row["text"] for row in plan["refusals"] if row["id"] == kind)
     for row in plan["refusals"]:
-        assert row["text"].startswith("gpu001: the role needs ")
+        assert row["text"].startswith("gpu001: the check found: ")
         assert all(row[part] for part in ("expected", "found", "where", "next"))
         assert "\n" not in row["text"]
 

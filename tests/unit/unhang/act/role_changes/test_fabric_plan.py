@@ -72,7 +72,7 @@ def test_it_is_installed_at_the_drivers_version():
     [
         (
             {"policy": {"driver": {"version": "580.126.09"}}},
-            "needs driver version 580.126.09; the check found: driver 580.95.05; apply the role gpu_driver",
+            "found: driver 580.95.05; the role needs driver version 580.126.09; apply the role gpu_driver",
         ),
         ({"packages": {}}, "found: driver none"),
         ({"packages": DRIVER, "offers": {}}, "not offered"),

@@ -292,7 +292,7 @@ def test_a_new_serious_finding_after_the_release_is_a_fault(recorded, tmp_path):
         recorded, tmp_path, at_the_proof=[finding("old")], now=[finding("old"), finding("xid")]
     )
     assert found.node.why == (
-        "soak: new: xid (error): the check found 79, and expected none; a person has to look"
+        "soak: new: xid (error): the check found 79, and needs none; a person has to look"
     )
 
 

@@ -55,14 +55,14 @@ def test_one_document_is_still_one_node(piped):
         ("", "standard input: it is empty, not a document of unhang collect"),
         (
             json.dumps(node("a")) + '{"schema": "unh',
-            "standard input, document 2: no valid JSON",
+            "standard input, document 2: this is not valid JSON",
         ),
         (
             json.dumps(node("a")) + "ssh: connect refused",
-            "standard input, document 2: no valid JSON",
+            "standard input, document 2: this is not valid JSON",
         ),
         ("[" * 100_000, "standard input: objects nest too deeply"),
-        ("}" + json.dumps(node("a")), "standard input: no valid JSON"),
+        ("}" + json.dumps(node("a")), "standard input: this is not valid JSON"),
     ],
 )
 def test_what_is_no_document_is_named_by_its_number(piped, text, message):

@@ -118,7 +118,7 @@ def test_half_an_answer_never_replaces_a_whole_one(arrive, folder):
     )
     assert nodes["gpu001"]["status"] == "ok"
     assert nodes["gpu002"]["status"] == "invalid"
-    assert "no valid JSON" in nodes["gpu002"]["message"]
+    assert "not valid JSON" in nodes["gpu002"]["message"]
     assert len(arrived.faults) == 1
 
 

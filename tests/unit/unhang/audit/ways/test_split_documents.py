@@ -113,7 +113,7 @@ def test_no_piece_is_longer_than_an_answer_and_a_chunk(monkeypatch):
 @pytest.mark.parametrize(
     ("piece", "fault"),
     [
-        (b'{"schema": "unhang/node-facts/1"', "no valid JSON"),
+        (b'{"schema": "unhang/node-facts/1"', "not valid JSON"),
         (b'{"schema": "unhang/plan/1"}', "schema unhang/plan/1 is not a document"),
         (
             b'{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {}}}',
@@ -121,7 +121,7 @@ def test_no_piece_is_longer_than_an_answer_and_a_chunk(monkeypatch):
         ),
         (
             b'{"schema": "unhang/node-facts/1", "collector": NaN, "sections": {}}',
-            "NaN is no number",
+            "NaN is not a number",
         ),
         (b'{"schema": "unhang/node-facts/1", "schema": "x"}', "occurs twice"),
         (b'{"schema": "unhang/node/1", "host": "a"}', "the key 'groups' is missing"),

@@ -115,6 +115,6 @@ def test_what_plain_ssh_does_is_not_refused():
 def test_values_that_are_none_are_one_line(values):
     with pytest.raises(
         UserError,
-        match=r"^gpu001 has settings of ssh that are no numbers of seconds or arguments: ",
+        match=r"^gpu001 has settings of ssh that are not numbers of seconds or arguments: ",
     ):
         reach_of(host(**values), {})

@@ -14,7 +14,7 @@ from unhang.core.ansible.playbook_command import ended_early
 @pytest.mark.parametrize(
     ("played", "what"),
     [
-        (Played("", 0, stopped=True), "stopped by hand"),
+        (Played("", 0, stopped=True), "it was stopped by hand"),
         (Played("", -signal.SIGKILL), "ansible-playbook was ended by SIGKILL"),
     ],
 )

@@ -149,7 +149,7 @@ def test_a_switch_that_names_itself_or_one_that_is_not_there_is_no_parent_of_it(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["/nowhere/scontrol"], "Slurm's scontrol is not here: there is no /nowhere/scontrol"),
+        (["/nowhere/scontrol"], "/nowhere/scontrol of Slurm is not on this machine"),
         (["sh", "-c", "echo 'a\nno cluster' >&2; exit 1"], "sh failed: no cluster; next: "),
         (["sh", "-c", "sleep 100"], "within 0.5 s: is slurmctld running"),
     ],

@@ -78,21 +78,21 @@ def test_a_wrong_type_is_named_with_its_path(change, message):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "no valid JSON"),
-        (b"{", "no valid JSON"),
-        (encoded(node("a1"))[:-500], "no valid JSON"),
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (encoded(node("a1"))[:-500], "not valid JSON"),
         (b"[]", "this must be an object, and is list"),
-        (b"\xff\xfe", "no valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nest too deeply"),
         (encoded({**node("a1"), "more": 1}), "the key 'more' is unknown"),
         (encoded({**node("a1"), "status": "great"}), "status must be one of ok, unreachable"),
         (encoded({**node("a1"), "schema": "unhang/node/9"}), "schema must be 'unhang/node/1'"),
         (encoded({**node("a1"), "groups": "gpu"}), "groups must be a list"),
         (encoded({**node("a1"), "facts": None}), "status is ok, but facts is null"),
-        (encoded(node("a1")).replace(b'"count": 2', b'"count": NaN'), "NaN is no number"),
+        (encoded(node("a1")).replace(b'"count": 2', b'"count": NaN'), "NaN is not a number"),
         (
             encoded(node("a1")).replace(b'"count": 2', b'"count": -Infinity'),
-            "-Infinity is no number",
+            "-Infinity is not a number",
         ),
         (
             encoded(node("a1")).replace(

@@ -98,7 +98,7 @@ def test_worker_for_which_a_rank_waits_is_named_with_its_pid_and_item(item):
     assert worker_of(look) == Worker(3089, "read_from_dead_server (inspect_job.py:34)", item)
     assert look.pid != 3089 and "its worker 3089" in named.next
     shown = "pid 3089" + (f", at {item}" if item else "")
-    assert f"a worker stands in read_from_dead_server (inspect_job.py:34), {shown}" in (
+    assert f"a worker is in read_from_dead_server (inspect_job.py:34), {shown}" in (
         stands_words(look)
     )
 

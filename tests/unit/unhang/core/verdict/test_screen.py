@@ -39,7 +39,7 @@ COMMAND = 'unhang inspect --pid "$(pgrep -of train.py)"'
 UNDECIDED = VerdictScreen(
     "not decided: the job stopped",
     next_command=COMMAND,
-    next_tells="alive: says where it stands; gone: dmesg -T",
+    next_tells="alive: says where it is; ended: dmesg -T",
     more="-v: what was read",
 )
 
@@ -55,7 +55,7 @@ def test_who_is_waited_for_is_the_screen_of_the_page():
         f"  {'[rank1] Watchdog caught collective operation timeout':<86}/logs/log.txt:17\n"
         "next, on gpu07:\n"
         f"  {COMMAND}\n"
-        "    alive: says where it stands; gone: dmesg -T\n"
+        "    alive: says where it is; ended: dmesg -T\n"
         "-v: what was read\n"
     )
 

@@ -240,7 +240,7 @@ def test_a_rank_that_ended_delays_no_look_at_the_silence_after_it():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--all", "--pid", "1"], "several or none"),
+        (["--all", "--pid", "1"], "not several or none"),
         (["--all", "--on-hang", "terminate"], "only where its user wants it"),
         (["--pid", "1", "--job-comment"], "--job-comment needs --all"),
     ],

@@ -162,8 +162,8 @@ def evidence(scene, line=None):
 def test_who_waits_for_data_hangs_when_it_stands_there_at_the_next_look_too():
     at, said = verdicts_of([evidence("loader")])
     assert at == [120.0]
-    assert said.count("that may go on, and is a hang if it stands there at the next look too") == 1
-    assert "a worker stands in read_from_dead_server (inspect_job.py:33)" in said
+    assert said.count("that may go on, and is a hang if it is there at the next look too") == 1
+    assert "a worker is in read_from_dead_server (inspect_job.py:33)" in said
 
 
 def test_a_loader_that_stalls_at_another_sample_each_time_is_no_hang():

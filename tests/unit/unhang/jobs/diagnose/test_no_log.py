@@ -136,7 +136,7 @@ def repeated(line=REPEATED, **given):
         (repeated(seq=lambda rank, at: 50 + at), None),  # the counts go on
         (repeated(src=lambda rank, at: rank), None),  # each names another
         (repeated(COUNTS, at=lambda *_: 1, got=lambda rank, at: 9 - (rank == 2)),
-         "worker 2: its sent stands at 8, the others' at 9"),
+         "worker 2: its sent is at 8, the others' at 9"),
         (repeated(COUNTS, at=lambda *_: 1, got=lambda rank, at: 9 + rank), None),
     ],
 )  # fmt: skip

@@ -155,13 +155,13 @@ ENDED = (
         (dump(), "rank 4 (host h2): its state is read a batch, the others' wait in reduce", "no_end"),
         (dump(stands_s=1), None, "nothing"),  # a moment of a job that runs
         (dump(odd=False), None, "nothing"),  # one step behind, at one moment
-        (dump(odd=False, own_step=12), "rank 4 (host h2): its step stands at 12", "no_end"),
+        (dump(odd=False, own_step=12), "rank 4 (host h2): its step is at 12", "no_end"),
         (metrics(), "rank 4 (host h2): it is silent, its last sign is 700 s before", "no_end"),
         (metrics(silent_s=3), None, "nothing"),
         (board(200, 297, 395), "the step of all 6 ranks advances to 395", "healthy"),
         (board(200, 297, 297), None, "nothing"),
         (board(200, 297, 395, age=400.0), "rank 4: it is silent", "no_end"),
-        ("\n".join(lines("json", rounds(None))) + ENDED % 0, "tells the end", "healthy"),
+        ("\n".join(lines("json", rounds(None))) + ENDED % 0, "reports the end", "healthy"),
         ("\n".join(lines("json", rounds(None))) + ENDED % 1, None, "nothing"),
     ],
 )  # fmt: skip

@@ -28,7 +28,7 @@ WHOLE = {
     "lock": ("hung", 1, "it sleeps in happen (inspect_job.py", None),
     "first": ("hung", 1, "waits in all_reduce, called by main", None),
     "allgather": ("hung", 1, "it never launched AllGather number 1", None),
-    "loader": ("hung", 1, "a worker stands in read_from_dead_server", "slow_rank_or_io"),
+    "loader": ("hung", 1, "a worker is in read_from_dead_server", "slow_rank_or_io"),
     "stopped": ("hung", 1, "its process is stopped (state T)", None),
     "inflight": ("hung", 1, "its process is stopped (state T)", None),
     "killed": ("hung", 1, "its process is gone, and RAS misses it", "rank_failed"),

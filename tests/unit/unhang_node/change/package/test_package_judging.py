@@ -178,7 +178,7 @@ def test_what_is_not_on_offer_is_reported_with_what_is():
         "a 3 is not on offer; on offer are: 2, 1"
     ]
     assert not_offered(wish(install={"a": "2", "c": ""}), offers) == [
-        "no repository of this node has a package named c"
+        "no repository of this node has a package c"
     ]
 
 

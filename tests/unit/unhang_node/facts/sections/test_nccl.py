@@ -152,7 +152,7 @@ def test_planted_fifo_in_place_of_a_library_is_passed_over(tmp_path):
     make_fifo(tmp_path, LIB + "libnccl.so.2")
     section, unread = read(plant(tmp_path, {"/etc/": ""}))
     assert section["libraries"][0]["version"] is None
-    assert "no regular file" in unread[0]["reason"]
+    assert "not a regular file" in unread[0]["reason"]
 
 
 def test_plugins_in_the_loaders_paths_are_named(tmp_path):
@@ -171,7 +171,7 @@ def test_plugins_in_the_loaders_paths_are_named(tmp_path):
     assert [(row["field"], row["reason"]) for row in unread if "plugins" in row["field"]] == [
         (
             "net_plugins[/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so.0].interfaces",
-            "ValueError: no ELF file",
+            "ValueError: this is not an ELF file",
         ),
     ]
     assert len(section["libraries"]) == 1
@@ -308,8 +308,8 @@ def test_secrets_in_the_files_stay_on_the_node(tmp_path):
             ),
             "symbolic link",
         ),
-        (lambda folder: make_fifo(folder, "/root/.nccl.conf"), "no regular file"),
-        (lambda folder: plant(folder, {"/root/.nccl.conf/": ""}), "no regular file"),
+        (lambda folder: make_fifo(folder, "/root/.nccl.conf"), "not a regular file"),
+        (lambda folder: plant(folder, {"/root/.nccl.conf/": ""}), "not a regular file"),
         (lambda folder: plant(folder, {"/root/.nccl.conf": b"NCCL_DEBUG=1\n" * 100000}), "at most"),
     ],
 )
@@ -325,7 +325,7 @@ def test_system_file_that_is_a_fifo_costs_itself_alone(tmp_path):
     make_fifo(tmp_path, "/etc/nccl.conf")
     section, unread = read(plant(tmp_path, {"/etc/environment": "NCCL_DEBUG=INFO\n"}))
     assert section["effective"]["ssh"] == {"NCCL_DEBUG": "INFO"}
-    assert "no regular file" in unread[0]["reason"]
+    assert "not a regular file" in unread[0]["reason"]
 
 
 @pytest.mark.slow

@@ -280,7 +280,7 @@ def test_the_newest_kernel_release_sorts_last():
 
 @pytest.mark.parametrize("text", ["", "x", "1 2", "9" * 21, "1_000", "٣"])
 def test_what_is_no_number_is_refused(text):
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         parse_integer(text)
 
 
@@ -291,7 +291,7 @@ def test_cpu_lists_are_spelt_out(text, wanted):
 
 @pytest.mark.parametrize("text", ["0-99999999", "a-b", "3-"])
 def test_absurd_cpu_lists_are_refused(text):
-    with pytest.raises(ValueError, match="no "):
+    with pytest.raises(ValueError, match="not a (number|CPU list)|CPUs"):
         parse_cpu_list(text)
 
 

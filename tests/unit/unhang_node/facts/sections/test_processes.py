@@ -183,7 +183,7 @@ def test_fifo_that_a_container_planted_is_not_waited_for(tmp_path):
     make_fifo(tmp_path, "/proc/20/root" + LIB)
     section, unread = read(tmp_path, "nccl", process(20, maps=MAPS.format(LIB, LIB), cgroup=DOCKER))
     assert section["libraries"][0]["version"] is None
-    assert "no regular file" in unread[0]["reason"]
+    assert "not a regular file" in unread[0]["reason"]
 
 
 def test_mapped_torch_tells_its_environment(tmp_path):

@@ -131,7 +131,7 @@ def test_failed_and_restarting_units_are_told(peer):
     [
         ([reply(UNITS)[:60]], "ended the connection"),
         ([reply(UNITS, kind=3)], "refused"),
-        ([b"x" * 64], "no message of D-Bus"),
+        ([b"x" * 64], "this is not a message of D-Bus"),
         ([struct.pack("<BBBBIII", ord("l"), 2, 0, 1, 1 << 30, 1, 0)], "has 1073741840 bytes"),
         ([reply([], kind=4)] * 20, "no answer"),
     ],

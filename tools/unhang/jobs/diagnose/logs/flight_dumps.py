@@ -27,7 +27,7 @@ def read_dumps(
     time. It is read in a child process with limits: a few bytes of a pickle can allocate gigabytes,
     and lists can contain themselves."""
     if len(data) > LARGEST_DUMP:
-        raise ValueError(f"a dump of more than {LARGEST_DUMP} bytes")
+        raise ValueError(f"the dump has more than {LARGEST_DUMP} bytes")
     read = run_limited(lambda _mark: _rows(data, file), limits)
     if isinstance(read, Stopped):
         raise ValueError(f"reading it took more than it may of: {read.by}")

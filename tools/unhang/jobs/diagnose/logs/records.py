@@ -269,7 +269,7 @@ def _odd(who: str, records: Sequence[Record], all_records: Sequence[Record]) -> 
             ):
                 behind.setdefault(odd.row, (others, mine, name, goes_on))
     for row, (others, mine, name, goes_on) in behind.items():
-        why = f"its {name} stands at {mine:g}, the others' at {others:g}"
+        why = f"its {name} is at {mine:g}, the others' at {others:g}"
         if goes_on:
             why = f"it falls behind: its {name} came to {mine:g}, the others' to {others:g}"
         yield Stand(_named(who, series[row][-1]), why, series[row][-1].line)
@@ -395,7 +395,7 @@ def _well(who: str, records: Sequence[Record], all_records: Sequence[Record]) ->
         return
     ended = [own[-1].ends for own in _series(who, all_records).values()]
     if last.ends and (all(ended) or last.parts.get(who) in (None, "0")):
-        yield Stand("", "the last record tells the end of the program", last.line, True)
+        yield Stand("", "the last record reports the end of the program", last.line, True)
         return
     for name in filter(_STEP.search, records[-1].numbers):
         values = [_values(name, own) for own in series.values()]

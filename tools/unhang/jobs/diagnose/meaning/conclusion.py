@@ -70,11 +70,11 @@ NAMELESS = "a process raised an exception whose name and message are not in the 
 ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
 STACKS_MOVED = (
     "ranks are elsewhere than in the look before, so the job went on between the two; whether one"
-    " of them is slow, unhang inspect --slow tells"
+    " of them is slow, unhang inspect --slow shows"
 )
 RAS_ALIKE = (
-    "all ranks have launched equally many operations, as NCCL's RAS counts them; whether they end"
-    " it does not tell"
+    "all ranks have launched equally many operations, as NCCL's RAS counts them; it does"
+    " not report whether they end"
 )
 RAS_EVEN = (
     "NCCL's RAS counts equally many launches of all {} ranks, so nobody is absent: the operation"
@@ -87,12 +87,12 @@ RAS_AHEAD = (
 DUMPS_OF_A_MOVE = "the job went on while these dumps were made, so they show no hang"
 DUMPS_NAME_NOBODY = (
     "these dumps show no rank that others wait for: their operations have ended, the job was"
-    " moving, or all ranks stand in the same one"
+    " moving, or all ranks are in the same one"
 )
 ASK_ON_NODE = (
-    "on {host}: unhang inspect --pid {pid}: where it stands; gone: dmesg -T | grep -E 'Xid|oom'"
+    "on {host}: unhang inspect --pid {pid}: where it is; ended: dmesg -T | grep -E 'Xid|oom'"
 )
-SERVES = "the server started, and no later line shows that it failed or stands"
+SERVES = "the server started, and no later line shows that it failed or hangs"
 SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
 NO_LOG = (
     "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the"
@@ -127,7 +127,7 @@ ASK_FOR_MPI = (
     " without MPI (make MPI=1); another MPI's mpirun, or srun without that MPI's PMI: those that"
     " the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
-NOT_JUDGED = "no rule tells from this whether the machine is sound; read and not judged: {}"
+NOT_JUDGED = "no rule decides from this whether the machine is sound; read and not judged: {}"
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG_AMONG = (
     "there is no log of a job, only what starts one; unhang lint checks it, and diagnose reads it"
@@ -170,7 +170,7 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
     if not (place := common_place(facts)):
         return None
     why = (
-        f"the stacks of {named_ranks(place.ranks)} stand in {place.call}: each waits there for"
+        f"the stacks of {named_ranks(place.ranks)} are in {place.call}: each waits there for"
         " others that do not come, or wait for something else"
     )
     return Conclusion("no_end", why, place.line, (ASK_IN_ONE_PLACE.format(place.call),))
@@ -375,7 +375,7 @@ def _server_that_stands(facts: Facts) -> Conclusion | None:
     running, waiting = stands[-1].fields["running"], stands[-1].fields["waiting"]
     return Conclusion(
         "no_end",
-        f"the server stands: it makes no token, {running} requests run and {waiting} wait",
+        f"the server hangs: it makes no token, {running} requests run and {waiting} wait",
         stands[0],
     )
 
@@ -540,7 +540,7 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     """The conclusion of a diagnosis. found: a cause is named; trouble: a line of the log shows a
     fault or a hang."""
     if found:
-        return Conclusion("cause", "a cause is named below")
+        return Conclusion("cause", "a cause is listed below")
     if not trouble and (nothing := _no_log(facts, inputs)):
         return nothing
     answer = next(

@@ -213,5 +213,5 @@ def killed_for_memory_is_no_rank(facts: Facts) -> Iterator[Evidence]:
             if one.kind in ("error", "symptom")
         )
     ):
-        why = f"{killed[0].fields['task']} is no rank of the job, whose lines tell of no failure"
+        why = f"{killed[0].fields['task']} is no rank of the job, whose lines report no failure"
         yield Evidence("oom", -DECISIVE, why, (killed[0],), "killed-is-no-rank")

@@ -60,7 +60,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         wait += ", for their GPU it seems," if kind_of(other) == ELSEWHERE else ""
         # where a process is gone, it is what the others wait for; this one may wait for it too
         is_majority &= not facts.of("no_process_to_dump")
-        weight, does = _weight(one, other, is_majority), "stands"
+        weight, does = _weight(one, other, is_majority), "is"
         if one.is_at_work:
             idle = "waits for requests" if one.activity.name == SERVING else ""
             does = idle or ("works" if one.activity.name == CODE else f"is {one.activity.name}")
