@@ -382,7 +382,7 @@ def test_a_command_that_would_be_cut_is_not_shown():
         fleets.document(findings, {"ok": 900}), [fleets.node(host, [], {}) for host in hosts]
     ).text
     assert "unhang remediate" not in text
-    assert "the command with all its hosts stands in findings.json" in text
+    assert "the command with all its hosts is in findings.json" in text
 
 
 def test_a_large_fleet_is_sorted_by_harm_of_its_groups_and_by_rack():
