@@ -307,7 +307,7 @@ def _raised_alone(facts: Facts) -> bool:
     return (
         first is not None
         and first.fact == "crash"
-        and not (facts.timeouts or any(facts.of(name) for name in WITH_LIMIT))
+        and not (facts.timeouts or any(map(facts.of, WITH_LIMIT)))
     )
 
 
@@ -319,7 +319,7 @@ def _cause(
     if (
         cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io")
         and own.get("owner") != "sre"
-        and any(facts.of(name) for name in WITH_LIMIT)
+        and any(map(facts.of, WITH_LIMIT))
     ):
         remedy["how"] = how_to_raise(facts.values("framework"))
     if repairs := _repairs_of_the_job(cause, facts):

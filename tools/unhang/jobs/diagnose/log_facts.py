@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from unhang.core.catalogue.own_tables import table
-from unhang.core.verdict.by_stacks import Stack, seen_in_stacks
+from unhang.core.verdict.by_stacks import MAIN, Stack, Standing, seen_in_stacks, standings
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
 from unhang.core.verdict.waiting import Recording, WaitedFor
@@ -88,6 +88,11 @@ class Facts:
     def counts(self) -> list[Stand]:
         """Who differs by the records of lines that no row knows, and how; or that nobody does."""
         return list(stands_by_counts(self.ends))
+
+    @cached_property
+    def standings(self) -> Mapping[str, Standing]:
+        """Where each rank's main thread stands."""
+        return standings(self.stacks.get(MAIN, {}))
 
     @cached_property
     def host_of(self) -> Mapping[int, str]:

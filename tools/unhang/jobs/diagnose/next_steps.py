@@ -228,7 +228,7 @@ def not_given(facts: Facts) -> list[str]:
     given = {
         "a log of the job": tells_of_a_job(facts) or bool(facts.words),
         KERNELS_LOG: kernels or bool(facts.of("xid")),
-        "stacks": any(facts.of(name) for name in ("stack_process", "stack_of_rank", "stack_dump")),
+        "stacks": any(map(facts.of, ("stack_process", "stack_of_rank", "stack_dump"))),
         "a flight recorder's dump": bool(facts.flights),
     }
     return [name for name, is_there in given.items() if not is_there]

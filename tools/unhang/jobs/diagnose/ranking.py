@@ -148,11 +148,7 @@ def _combined(facts: Facts, without: Collection[str]) -> list[Evidence]:
 def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[str] = ()) -> bool:
     """Whether anything failed: otherwise evidence for a cause is only a remark about a healthy
     job."""
-    if (
-        hang_signs(facts)
-        or any(_is_fault(event) for event in facts.events)
-        or unfinished_traceback(facts)
-    ):
+    if hang_signs(facts) or any(map(_is_fault, facts.faults)) or unfinished_traceback(facts):
         return True
     return any(
         one.weight >= (SUPPORTING if one.words else STRONG)
@@ -162,10 +158,8 @@ def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[
 
 
 def _is_fault(event: Event) -> bool:
-    """Whether the event is an error, or a symptom that is more than a consequence of an earlier
+    """Whether a fault is an error, or a symptom that is more than a consequence of an earlier
     failure."""
-    if event.quoted or event.kind not in ("error", "symptom"):
-        return False
     weights = set(event.signature.for_.values())
     return (
         event.kind == "error"

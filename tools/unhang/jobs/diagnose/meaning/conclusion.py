@@ -13,7 +13,7 @@ from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import listed
 from unhang.core.verdict.activities import STARTING
-from unhang.core.verdict.by_stacks import LOCK, MAIN, WORK, standings
+from unhang.core.verdict.by_stacks import LOCK, WORK
 from unhang.core.verdict.waited_rows import waited_words
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
@@ -179,7 +179,7 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
 def all_at_one_work(facts: Facts) -> Conclusion | None:
     """All ranks compile, load or save, as those of a healthy job do, or start, as before their
     first communicator."""
-    ranks = standings(facts.stacks.get(MAIN, {})).values()
+    ranks = facts.standings.values()
     does = {one.activity.name: one for one in ranks if one.activity.name != LOCK}
     if len(ranks) < 2 or len(does) != 1 or not does.keys() <= {*WORK, STARTING}:
         return None
@@ -474,9 +474,7 @@ def _reported_end(facts: Facts) -> Conclusion | None:
         "",
     )
     own = next(iter(facts.said("crash")), None)
-    before = [
-        event for event in facts.of("error_line") if reports[0].follows(event) and not event.quoted
-    ]
+    before = [event for event in facts.said("error_line") if reports[0].follows(event)]
     told = (
         own.signature.says
         if own
@@ -521,11 +519,7 @@ def _unknown_error(facts: Facts) -> Conclusion | None:
 
 
 def _no_reason(facts: Facts) -> Conclusion:
-    signs = [
-        event
-        for event in (*hang_signs(facts), *facts.events)
-        if event.kind == "symptom" and not event.quoted
-    ]
+    signs = [event for event in (*hang_signs(facts), *facts.faults) if event.kind == "symptom"]
     return with_unlike_words(
         Conclusion(
             "no_end",

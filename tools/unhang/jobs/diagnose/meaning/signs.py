@@ -10,7 +10,6 @@ from typing import NamedTuple
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
-from unhang.jobs.diagnose.meaning.events import FAULTS
 
 # bytes of a message that shows the bandwidth; share of what is healthy
 LARGE, FAR_BELOW = 32 << 20, 0.25
@@ -77,9 +76,7 @@ def server_stands(facts: Facts) -> list[Event]:
         for event in idle
         if event.file == idle[-1].file and event.line > max(served, default=0)
     ]
-    crowded = bool(rows) and int(rows[-1].fields["waiting"] or 0) > int(
-        rows[-1].fields["running"] or 0
-    )
+    crowded = bool(rows) and rows[-1].number("waiting") > rows[-1].number("running")
     return rows if len(rows) > 1 or crowded else []
 
 
@@ -125,8 +122,7 @@ def speed_falls(facts: Facts) -> list[Event]:
     rows = [event for event in facts.said("speed") if event.decimal("value") > 0]
     if (
         len(rows) >= FEWEST_SPEEDS
-        and float(rows[-1].fields["value"] or 0) * 6
-        < max(row.decimal("value") for row in rows[:2]) * 5
+        and rows[-1].decimal("value") * 6 < max(row.decimal("value") for row in rows[:2]) * 5
     ):
         return [rows[0], rows[-1]]
     return []
@@ -157,13 +153,9 @@ def states_of_ranks(facts: Facts) -> dict[int, RankState]:
     that timed out."""
     overdue = {one.seq for one in facts.timeouts if one.seq is not None}
     found: dict[int, RankState] = {}
-    for event in facts.of("pg_state"):
-        rank, at, queued = (
-            rank_of(event),
-            event.number("at"),
-            event.number("enqueued"),
-        )
-        if rank is not None and not event.quoted and at in overdue and queued >= at:
+    for event in facts.said("pg_state"):
+        rank, at, queued = rank_of(event), event.number("at"), event.number("enqueued")
+        if rank is not None and at in overdue and queued >= at:
             found.setdefault(rank, RankState(queued, event))
     return found
 
@@ -177,8 +169,8 @@ def near_end(facts: Facts, event: Event) -> bool:
 def started_again(facts: Facts, end: Event) -> Event | None:
     """A line of another start after the job's end in the same file: the log contains another job,
     without its end."""
-    later = (event for event in facts.events if event.follows(end) and not event.quoted)
-    return next((event for event in later if _starts(event)), None)
+    later = (event for event in facts.plain if event.follows(end))
+    return next(filter(_starts, later), None)
 
 
 def _starts(event: Event) -> bool:
@@ -195,7 +187,7 @@ def unfinished_traceback(facts: Facts) -> Event | None:
     that somebody interrupted, is none."""
     if facts.said("interrupted"):
         return None
-    last_faults = {event.file: event.line for event in facts.plain if event.kind in FAULTS}
+    last_faults = {event.file: event.line for event in facts.faults}
     open_ones = [
         event for event in facts.said("traceback") if event.line > last_faults.get(event.file, 0)
     ]

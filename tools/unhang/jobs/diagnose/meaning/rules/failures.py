@@ -124,7 +124,7 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
     """
     ends = {event.id: event for event in reversed(facts.said("slurm_ended"))}
     for name, end in ends.items():
-        before = [event for event in facts.events if end.follows(event) and not event.quoted]
+        before = [event for event in facts.plain if end.follows(event)]
         # a progress bar of epochs is one of training; those of loading and preparing are not
         steps = [event.line for event in facts.of("training_step") if event.file == end.file] + [
             one.line for one in before if one.fact == "bar" and "poch" in one.text
@@ -171,10 +171,8 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
     ]
     others = [
         event
-        for event in facts.events
-        if end.id == CANCELLED
-        and event.signature.for_.keys() - end.signature.for_.keys()
-        and not event.quoted
+        for event in facts.plain
+        if end.id == CANCELLED and event.signature.for_.keys() - end.signature.for_.keys()
     ]
     return (
         "the job failed or stood before it was ended"
@@ -347,8 +345,8 @@ def peer_without_log(facts: Facts) -> Peer | None:
     own = {host.split(".")[0] for host in facts.hosts} | {
         event.fields.get("address") for event in facts.of("bootstrap")
     }
-    for event in facts.events:
-        found = None if event.quoted else _CLOSED_BY.search(event.text)
+    for event in facts.plain:
+        found = _CLOSED_BY.search(event.text)
         if (
             found
             and found["peer"] not in own

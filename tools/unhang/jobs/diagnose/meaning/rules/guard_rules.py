@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from unhang.core.verdict.by_stacks import MAIN, standings
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import STRONG, SUPPORTING, Evidence, weighed
@@ -46,7 +45,7 @@ def lock_has_a_builder(facts: Facts) -> Iterator[Evidence]:
 
     Keeps silent: diagnose_odd_ones/stacks/one-builds-an-extension-and-the-others-wait.
     """
-    ranks = standings(facts.stacks.get(MAIN, {})).items()
+    ranks = facts.standings.items()
     if builder := next((name for name, one in ranks if one.activity.name == "compiling"), None):
         why = f"{builder} builds, so that the lock is no dead one's"
         yield Evidence("fused_kernel_build", -STRONG, why, (), "lock-has-a-builder")

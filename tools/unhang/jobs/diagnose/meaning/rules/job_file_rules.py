@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.meaning.events import ENDS
 from unhang.jobs.diagnose.meaning.evidence import (
     DECISIVE,
     HINTING,
@@ -101,7 +102,7 @@ def no_such_device(facts: Facts) -> Event | None:
 
 def did_not_meet(facts: Facts) -> Event | None:
     """Ranks or nodes that waited for each other before the first step."""
-    if any(facts.of(name) for name in ("training_step", "healthy_end", "server_started")):
+    if any(map(facts.of, ("training_step", "healthy_end", "server_started"))):
         return None
     missed = facts.said(*_DID_NOT_MEET)
     lost = [
@@ -326,10 +327,7 @@ def _of_silence(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_job_files/rules/log-that-stops-in-silence.
     """
-    ended = any(
-        facts.of(name)
-        for name in ("healthy_end", "average_bandwidth", "end_told", "server_started")
-    )
+    ended = any(map(facts.of, ENDS))
     if ended or facts.faults or hang_signs(facts):
         return
     rows = table("explained_by_files").values()

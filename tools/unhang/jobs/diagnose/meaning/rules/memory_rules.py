@@ -207,11 +207,7 @@ def killed_for_memory_is_no_rank(facts: Facts) -> Iterator[Evidence]:
             one.fields["pid"] in ranks or _MAY_BE_A_RANK.search(one.fields["task"] or "")
             for one in killed
         )
-        and all(
-            one.file in of_kernel and "oom" in one.signature.for_
-            for one in facts.plain
-            if one.kind in ("error", "symptom")
-        )
+        and all(one.file in of_kernel and "oom" in one.signature.for_ for one in facts.faults)
     ):
         why = f"{killed[0].fields['task']} is no rank of the job, whose lines report no failure"
         yield Evidence("oom", -DECISIVE, why, (killed[0],), "killed-is-no-rank")

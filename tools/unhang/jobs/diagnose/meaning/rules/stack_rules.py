@@ -49,7 +49,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     diagnose_odd_ones/stacks/waits-for-a-child, diagnose_odd_ones/stacks/json-of-py-spy,
     diagnose_odd_ones/stacks/gpu-wait-in-a-line-of-the-job.
     """
-    ranks = standings(facts.stacks.get(MAIN, {}))
+    ranks = facts.standings
     odd, is_majority = ([], False) if facts.seen.goes_on else who_is_elsewhere(ranks)
     others = [name for name in ranks if name not in odd]
     places = listed(list(dict.fromkeys(_words(ranks[name]) for name in others)), MOST_PLACES)
@@ -103,7 +103,7 @@ def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_odd_ones/stacks/no-process-for-one-rank,
     diagnose_odd_ones/stacks/one-stack-is-missing.
     """
-    ranks = standings(facts.stacks.get(MAIN, {}))
+    ranks = facts.standings
     known = {one.stack.rank for one in ranks.values() if one.stack.rank is not None}
     for event in facts.of("no_process_to_dump"):
         rank = rank_of(event)

@@ -28,10 +28,10 @@ def port_loses_its_link(facts: Facts) -> Iterator[Evidence]:
     diagnose_odd_ones/times/other-driver-loses-its-link.
     """
     ports: dict[tuple[str, str], list[Event]] = {}
-    for event in facts.of("link_lost"):
+    for event in facts.said("link_lost"):
         names = (event.fields.get(name) for name in ("interface", "port", "pci"))
         port = next(filter(None, names), None)
-        if port and not event.quoted and not _CONTAINERS.match(port):
+        if port and not _CONTAINERS.match(port):
             ports.setdefault((event.file, port), []).append(event)
     for (file, port), lost in ports.items():
         boots = [

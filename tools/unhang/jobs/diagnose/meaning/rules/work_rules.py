@@ -9,7 +9,6 @@ from pathlib import PurePath
 
 from unhang.core.text import counted
 from unhang.core.verdict.activities import STARTING
-from unhang.core.verdict.by_stacks import MAIN, standings
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name, rank_of
@@ -367,8 +366,7 @@ def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
     """
     # lines of whoever finds nobody at an address
     in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
-    ranks = standings(facts.stacks.get(MAIN, {})).values()
-    all_start = {one.activity.name for one in ranks} == {STARTING}
+    all_start = {one.activity.name for one in facts.standings.values()} == {STARTING}
     for name in MEETING_PLACES:
         sides: dict[str, dict[int | str, Event]] = {}
         for one in facts.of("setting"):
