@@ -24,6 +24,7 @@ from unhang.core.verdict.waiting import (
 )
 from unhang.jobs.diagnose.log_groups import EVERYBODY, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
+from unhang.jobs.diagnose.logs.set_up import SET_UP
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 
 FEW_OF = 3  # ranks that wait, for each one without a line
@@ -60,6 +61,8 @@ def waits_of_log(
         return replace(others, certainty=POSSIBLE, missing=missing)
     if waiting and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting, shown)
+    if silent and any(wait.operation == SET_UP for wait in answer.waits):
+        return replace(answer, certainty=POSSIBLE)  # nobody gave up: it may only come later
     return answer
 
 

@@ -28,11 +28,20 @@ def version(rank):
     return f"{rank}: n{rank // 8}:{9000 + rank}:{9000 + rank} [{rank % 8}] NCCL INFO cudaDriverVersion 12060\n"
 
 
-@pytest.mark.parametrize("silent", [True, False])
-def test_rank_that_did_not_start_is_waited_for(silent):
-    text = "" if silent else "".join(map(version, range(16)))
-    text += "".join(start(rank) for rank in range(16) if rank != 7)
-    assert roots(text + END) == "7"
+@pytest.mark.parametrize(
+    ("more", "certainty"),
+    [
+        ("", "possible"),  # it may only be late, and no log here is its own
+        (version(6), "possible"),
+        (version(7), "likely"),
+    ],
+)
+def test_rank_that_did_not_start_is_likely_only_where_its_own_line_shows_it_elsewhere(
+    more, certainty
+):
+    text = more + "".join(start(rank) for rank in range(16) if rank != 7) + END
+    waited = diagnose_text(text)["waited_for"]
+    assert (waited["roots"]["ranks"], waited["certainty"]) == ("7", certainty)
 
 
 def test_two_ranks_that_did_not_start_are_waited_for():
