@@ -113,14 +113,15 @@ def _part(part: str | Quote, width: int, most: int) -> list[str]:
 
 def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScreen:
     """The screen with who is waited for before its lines; as its headline where there is a root or
-    a mismatch, unless the screen's own verdict is sure."""
+    a mismatch, unless the screen's own verdict is surer."""
     if row is None:
         return screen
     quotes = waited_quotes(row)
     lines, headline = tuple(waited_lines(row)), waited_headline(row)
     host = next((one.host for one in row.named if one.host), None)
     names = row.roots.count or any(wait.calls for wait in row.waits)
-    if screen.certainty == "sure" or not names:
+    is_surer = (screen.certainty, row.certainty) == ("likely", "possible")
+    if is_surer or screen.certainty == "sure" or not names:
         return replace(
             screen, lines=(headline, *lines, *screen.lines),
             quoted=(*screen.quoted[:1], *quotes, *screen.quoted[1:]),
