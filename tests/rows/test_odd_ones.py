@@ -9,6 +9,8 @@ import pytest
 from job_diagnosis import diagnose
 
 from unhang.core.strict_yaml import load_yaml
+from unhang.core.verdict.answer import screen_of
+from unhang.core.verdict.screen import render_screen
 from unhang.jobs.diagnose.answer import answer_of
 
 FILES = sorted((Path(__file__).parents[1] / "fixtures").glob("diagnose_odd_ones/*.yml"))
@@ -18,9 +20,11 @@ ROWS = [row for path in FILES for row in load_yaml(path)[0]]
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_row_that_differs_is_named_or_nothing_is(tmp_path, row):
     for name, text in row["files"].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     document = diagnose([str(tmp_path)])
-    answer_of(document)  # whatever is named has a screen
+    screen = render_screen(screen_of(answer_of(document)), 200)  # whatever is named has one
+    assert all(text in screen for text in row.get("screen", ()))
     causes = document["causes"]
     named = [one for one in causes if one["severity"] != "info"]
     if row["cause"] is None:

@@ -302,9 +302,8 @@ def _first_of_architecture() -> dict[str, str]:
 def experiments_made(facts: Facts) -> list[str]:
     """Ends of the commands that request an experiment which the log shows as made."""
     is_set = any(
-        event.fields.get("name") == "NCCL_P2P_DISABLE"
-        and (event.fields.get("value") or "").strip("\"'") == "1"
-        for event in facts.of("setting")
+        (event.fields["value"] or "").strip("\"'") == "1"
+        for event in facts.set_to("NCCL_P2P_DISABLE")
     )
     return [f"the same job with {P2P_OFF}"] if is_set else []
 

@@ -4,7 +4,7 @@ versions, hosts, network, settings."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,7 @@ from unhang.jobs.diagnose.meaning.events import (
     without_slow_majority,
 )
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
-from unhang.jobs.diagnose.waits import row_of_waits, waits_in_words, waits_of_log
+from unhang.jobs.diagnose.waits import FEW_OF, row_of_waits, waits_in_words, waits_of_log
 from unhang.jobs.flight import Flight
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import JobFile
@@ -124,6 +124,10 @@ class Facts:
         """The events of these facts that nobody only quotes."""
         return [event for name in names for event in self.of(name) if not event.quoted]
 
+    def set_to(self, *names: str) -> list[Event]:
+        """The events of settings with these names."""
+        return [event for event in self.of("setting") if event.fields["name"] in names]
+
     @cached_property
     def plain(self) -> list[Event]:
         """The events that nobody only quotes."""
@@ -208,6 +212,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     even = ras.even_ranks if ras else 0
     logged = _logged_size(by_fact) or even or None
     seen = log_groups(by_fact, logged)
+    words = {**_words_of_files(scans, {step.rank for step in seen.steps}), **words}
     timeouts = seen.timeouts
     hosts = dict.fromkeys(
         event.fields.get("host") or event.prefix.host
@@ -246,6 +251,23 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         at._replace(goes_on=at.goes_on and not timeouts),
         {scan.file: scan.end for scan in scans if scan.end},
     )
+
+
+def _words_of_files(scans: Iterable[Scan], waiting: Collection[int]) -> dict[int, RankLine]:
+    """rank -> the last line of a file that is named for it and in which no line names a rank, for
+    few beside those that wait: of many the other stream has more. Where a line names another rank
+    than its file, as torchrun numbers the files of a second node from 0, no name counts."""
+    own = {
+        rank: RankLine(scan.file, *scan.last[-1])
+        for scan in scans
+        if (rank := rank_in_name(scan.file)) is not None
+        and rank not in waiting
+        and scan.last
+        and not (scan.words.lines or scan.words.gave_up or scan.stacks or scan.ras or scan.job)
+    }
+    named = {(rank_in_name(one.file), one.prefix.own_rank) for scan in scans for one in scan.events}
+    is_few = len(own) * FEW_OF <= len(waiting)
+    return own if is_few and all(None in one or one[0] == one[1] for one in named) else {}
 
 
 def _with_hosts_of_files(scans: Sequence[Scan]) -> list[Scan]:
@@ -486,7 +508,7 @@ def _ranks(facts: Facts) -> dict[str, Any]:
         if facts.world_size and arrived and facts.world_size <= 100_000
         else set()
     )
-    heard = {rank_of(event) for event in facts.events}
+    heard = {*map(rank_of, facts.events), *facts.words}
     return {
         "world_size": facts.world_size, "at_least": _logged_size(facts.by_fact) is None,
         "arrived": sorted(arrived), "not_arrived": sorted(missing),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from unhang.core.text import counted
 from unhang.core.verdict.rendering import fold_ranks
@@ -17,6 +17,11 @@ def named_ranks(ranks: Sequence[int]) -> str:
     parts = fold_ranks(ranks).split(",")
     cut = " …" if len(parts) > MOST_PARTS else ""
     return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(parts[:MOST_PARTS])}{cut}"
+
+
+def each_rank(ranks: Iterable[int]) -> tuple[str, ...]:
+    """(`rank 2`, `rank 7`)."""
+    return tuple(f"rank {rank}" for rank in ranks)
 
 
 def collective_in_words(op: str, seq: int | None, numel: int | None) -> str:

@@ -24,26 +24,6 @@ def roots(text):
     return waited and waited["roots"]["ranks"]
 
 
-def version(rank):
-    return f"{rank}: n{rank // 8}:{9000 + rank}:{9000 + rank} [{rank % 8}] NCCL INFO cudaDriverVersion 12060\n"
-
-
-@pytest.mark.parametrize(
-    ("more", "certainty"),
-    [
-        ("", "possible"),  # it may only be late, and no log here is its own
-        (version(6), "possible"),
-        (version(7), "likely"),
-    ],
-)
-def test_rank_that_did_not_start_is_likely_only_where_its_own_line_shows_it_elsewhere(
-    more, certainty
-):
-    text = more + "".join(start(rank) for rank in range(16) if rank != 7) + END
-    waited = diagnose_text(text)["waited_for"]
-    assert (waited["roots"]["ranks"], waited["certainty"]) == ("7", certainty)
-
-
 def test_two_ranks_that_did_not_start_are_waited_for():
     assert roots("".join(start(rank) for rank in range(16) if rank not in (4, 9)) + END) == "4,9"
 

@@ -24,7 +24,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
 )
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
-from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
+from unhang.jobs.diagnose.rank_names import each_rank, named_ranks, ring_in_words
 
 START_UP_SEQ = 50  # a collective so early belongs to start-up
 # elements; such a collective is a barrier or a message about the state, not a transfer of data
@@ -100,7 +100,7 @@ def _unlike(
     shown = [*fewest[:MOST_UNLIKE], *(ones[0] for _, ones in groups[1:MOST_UNLIKE])]
     return Evidence(
         "rank_desync_app", weight, why, tuple(one.event for one in shown), id_,
-        who=tuple(f"rank {rank}" for rank in ranks[what]) if is_odd else (),
+        who=each_rank(ranks[what]) if is_odd else (),
     )  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
         return
     lines = {(step.source, step.line) for one in waits for step in one.steps}
     shown = tuple(one.event for one in facts.timeouts if one.event.place in lines)[:MOST_UNLIKE]
-    who = tuple(f"rank {rank}" for rank in waited.roots)
+    who = each_rank(waited.roots)
     if row is None or waited.left_the_order or not who:
         weight = SUPPORTING + 1 if who else STRONG - 0.5
         why = ring_in_words(waited)

@@ -76,9 +76,7 @@ def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/13/e27, diagnose_documented/gpu_nccl_torch_2/store-barrier-key-reused.
     """
-    sizes = {
-        one.fields["value"] for one in facts.said("setting") if one.fields["name"] == "WORLD_SIZE"
-    }
+    sizes = {one.fields["value"] for one in facts.set_to("WORLD_SIZE") if not one.quoted}
     for event in facts.said("store_count"):
         joined, size = event.fields["joined"], event.fields["size"]
         if event.number("joined") > event.number("size") > 0 and joined not in sizes:
@@ -101,11 +99,8 @@ def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
     if launched and {event.fields["value"] for event in launched} == {"1"}:
         why = "the job runs on one machine"
         yield Evidence("firewall_ports", -STRONG, why, (launched[0],), "one-machine")
-        named = [
-            event
-            for event in facts.of("setting")
-            if event.fields["name"] == "MASTER_ADDR" and _is_elsewhere(event.fields["value"])
-        ]
+        masters = facts.set_to("MASTER_ADDR")
+        named = [event for event in masters if _is_elsewhere(event.fields["value"])]
         if named and (waits := facts.has(*NO_ANSWER)):
             why = (
                 "the job runs on one machine, and waits for another address,"

@@ -111,28 +111,30 @@ def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose/rank_device_mapping/same-bus.
     """
-    seen: dict[tuple, dict[str, Event]] = {}
-    for name in ("init_start", "init_complete"):
-        for event in facts.of(name):
-            if event.prefix.host and event.prefix.pid and event.fields.get("bus"):
-                key = (
-                    name,
-                    event.prefix.host,
-                    event.fields["bus"],
-                    event.fields.get("comm"),
-                    event.fields["nranks"],
-                )
-                seen.setdefault(key, {}).setdefault(event.prefix.pid, event)
-    for key, by_pid in seen.items():
-        if len(by_pid) > 1 and len({event.fields["rank"] for event in by_pid.values()}) > 1:
+    for (host, bus, *_), by_pid in _members(facts, "host", "bus", "comm", "nranks", of="pid"):
+        if len({event.fields["rank"] for event in by_pid.values()}) > 1:
             yield Evidence(
                 "rank_device_mapping",
                 STRONG + 1,
-                f"{len(by_pid)} processes build a communicator on GPU {key[2]} of {key[1]}",
+                f"{len(by_pid)} processes build a communicator on GPU {bus} of {host}",
                 tuple(by_pid.values())[:4],
                 "same-bus-id",
             )
             return
+
+
+def _members(
+    facts: Facts, *by: str, of: str
+) -> Iterator[tuple[tuple[str | None, ...], dict[str, Event]]]:
+    """Of NCCL's lines of members of communicators that are alike in `by` and several in `of`:
+    (values, {value of `of`: its first line})."""
+    found: dict[tuple[str | None, ...], dict[str, Event]] = {}
+    for event in (*facts.of("init_start"), *facts.of("init_complete")):
+        part = {**event.fields, "host": event.prefix.host, "pid": event.prefix.pid}
+        if part["pid"] and part.get("bus"):
+            key = tuple(map(part.get, by))
+            found.setdefault(key, {}).setdefault(str(part[of]), event)
+    yield from (one for one in found.items() if len(one[1]) > 1)
 
 
 def rank_changes_its_gpu(facts: Facts) -> Iterator[Evidence]:
@@ -147,26 +149,11 @@ def rank_changes_its_gpu(facts: Facts) -> Iterator[Evidence]:
         or facts.of("healthy_end")
     ):
         return
-    by_rank: dict[tuple, dict[str, Event]] = {}
-    for event in (*facts.of("init_complete"), *facts.of("init_start")):
-        if event.prefix.pid and event.fields.get("bus"):
-            who = (
-                event.prefix.host,
-                event.prefix.pid,
-                event.fields["rank"],
-                event.fields["nranks"],
-            )
-            by_rank.setdefault(who, {}).setdefault(str(event.fields["bus"]), event)
-    for (host, _pid, rank, _size), by_gpu in by_rank.items():
-        if len(by_gpu) > 1:
-            why = (
-                f"rank {rank} on {host} builds communicators on GPUs"
-                f" {' and '.join(list(by_gpu)[:2])}"
-            )
-            yield Evidence(
-                "rank_device_mapping", STRONG, why, tuple(by_gpu.values())[:2], "rank-changes-gpu"
-            )
-            return
+    for (host, rank, *_), by_gpu in _members(facts, "host", "rank", "pid", "nranks", of="bus"):
+        why = f"rank {rank} on {host} builds communicators on GPUs {' and '.join([*by_gpu][:2])}"
+        lines = tuple(by_gpu.values())[:2]
+        yield Evidence("rank_device_mapping", STRONG, why, lines, "rank-changes-gpu")
+        return
 
 
 def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:

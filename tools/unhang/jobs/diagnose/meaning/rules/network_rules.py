@@ -105,10 +105,7 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
     )
     if not none or any("via NET/IB" in event.text for event in facts.of("transport")):
         return
-    wanted: list[Event] = [
-        event for event in facts.of("setting") if event.fields["name"] in _WANTED
-    ]
-    wanted += facts.of("ib_adapter")
+    wanted = [*facts.set_to(*_WANTED), *facts.of("ib_adapter")]
     if wanted and (channels or speed_falls(facts)):
         yield Evidence(
             "ib_misconfig",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.waited_rows import waited_for_row, waited_words
@@ -17,14 +17,10 @@ from unhang.jobs.diagnose.meaning.evidence import (
     weighed,
 )
 from unhang.jobs.diagnose.meaning.signs import hang_signs
-from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
+from unhang.jobs.diagnose.rank_names import each_rank, named_ranks, ring_in_words
 from unhang.jobs.diagnose.ras_standing import MOST_SHOWN, kind_and_words, named_roots
 
 _BY_CERTAINTY = {SURE: STRONG, LIKELY: SUPPORTING + 1, POSSIBLE: SUPPORTING}  # weights of a root
-
-
-def _ranks(ranks: Iterable[int]) -> tuple[str, ...]:
-    return tuple(f"rank {rank}" for rank in ranks)
 
 
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
@@ -43,7 +39,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
             "rank_desync_app",
             DECISIVE if wait.group.members else SUPPORTING + 1,
             f"flight recorder: operation {wait.seq} of group {wait.group.name} differs: {calls}",
-            (), "recorders-differ", who=_ranks(fewest) if len(fewest) < len(more[0]) else (),
+            (), "recorders-differ", who=each_rank(fewest) if len(fewest) < len(more[0]) else (),
         )  # fmt: skip
     if facts.answer.roots and answer.roots and not answer.left_the_order:
         yield from _recorders_await(answer, facts.answer)
@@ -51,7 +47,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
         why = f"flight recorder: {ring_in_words(answer)}"
         odd = answer.roots if answer.left_the_order else ()
         yield Evidence(
-            "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=_ranks(odd)
+            "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=each_rank(odd)
         )
 
 
@@ -64,7 +60,7 @@ def _recorders_await(answer: WaitedFor, joined: WaitedFor) -> Iterator[Evidence]
     weights = {"slow_rank_or_io": _BY_CERTAINTY[joined.certainty]}
     if lags or {*answer.roots} & {*answer.missing}:
         weights["xid_hardware" if lags else "rank_failed"] = HINTING
-    yield from weighed(weights, why, (), name, who=_ranks(answer.roots))
+    yield from weighed(weights, why, (), name, who=each_rank(answer.roots))
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:
