@@ -60,9 +60,7 @@ def read_batch(
     here = each or divided(tasks, nodes)
     cpus = times(number(options.get("cpus_per_task")) or ONE, here)
     memory = whole or times(of_gpu, per_node) or times(of_cpu, cpus)
-    kind = "slurm" if options else "other" if _OTHERS.search(text) else "shell"
     place = Place(
-        kind,
         nodes,
         here,
         per_node,
@@ -74,6 +72,8 @@ def read_batch(
         text=text,
         asked=options,
         hostfiles=script.written,
+        alone=not options and not _OTHERS.search(text),
+        forwards=bool(options),  # srun starts the daemons of MPI, with all variables
     )
     return place, [*launches_of(script, place)]
 

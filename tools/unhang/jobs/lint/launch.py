@@ -37,9 +37,12 @@ class Place:
     other nodes. row: of `launch_places`, what to write there. meets: whether launchers learn
     elsewhere where to meet. memory: bytes of each node. slots: what its hosts take. beside: the
     text of a file in the folder of this one, "" if there is none. text: of the script.
-    asked: by its directives. alike: nodes or pods that each read its commands for themselves."""
+    asked: by its directives. alike: nodes or pods that each read its commands for themselves.
+    is_job: whether these are one job without saying so. contained: whether its nodes are
+    containers, which have relations of their own. pooled: whether its commands take GPUs of all
+    nodes. alone: whether commands without hosts stay on one machine. forwards: whether programs on
+    other nodes get all variables, whatever starts them."""
 
-    kind: str = "shell"
     nodes: Count = None
     tasks: Count = None
     gpus: Count = None
@@ -56,6 +59,11 @@ class Place:
     held: Held = field(default_factory=dict)
     hostfiles: Mapping[str, Text] = field(default_factory=dict)
     alike: int | None = None
+    is_job: bool = False
+    contained: bool = False
+    pooled: bool = False
+    alone: bool = False
+    forwards: bool = False
 
 
 class Host(NamedTuple):
@@ -237,7 +245,7 @@ class Launch(Crowd):
     def for_each(self) -> bool:
         """Whether each of several nodes or tasks computes what its words have to compute."""
         if (self.place.alike or 0) > 1:
-            return (self.waits or 0) > 1 or self.place.kind == "task"
+            return (self.waits or 0) > 1 or self.place.is_job
         many = self.is_wide or self.started > 1
         return self.inside == "raw" and self.waits != 1 and many
 
@@ -379,17 +387,14 @@ class Launch(Crowd):
     @property
     def spans(self) -> bool:
         """Whether one copy is divided among all nodes."""
-        return self.place.kind == "ray" or (
-            self.served and (self.several or (self.place.nodes or ONE) > 1)
-        )
+        wide = self.several or (self.place.nodes or ONE) > 1
+        return self.place.pooled or (self.served and wide)
 
     @property
     def ranks(self) -> Count:
         """All ranks, where nodes and ranks of each are written."""
         nodes = self.waits or (None if "nnodes" in self.options else self.nodes)
-        started = not (self.served or self.place.kind == "ray") and (
-            self.launcher or self.step("step")
-        )
+        started = not (self.served or self.place.pooled) and (self.launcher or self.step("step"))
         alone = "standalone" in self.options or (nodes and nodes.how == "written")
         each = self.processes if self.launcher else self.tasks
         is_written = alone and each and each.how == "written"
@@ -633,7 +638,7 @@ def _spread(step: Step, place: Place) -> tuple[Count, Count]:
         nodes = nodes or of_job
         return nodes, each or (divided(whole, nodes) if whole else place.tasks)
     if nodes is None:
-        here = ONE if place.kind == "shell" else None
+        here = ONE if place.alone else None
         nodes = divided(whole, each) or place.nodes or here
     return nodes, each or divided(whole, nodes)
 

@@ -130,9 +130,9 @@ def _forwarded(launch: Launch) -> Findings:
     asked = step.given("gives") or variable(by.held, "SLURM_EXPORT_ENV") or "ALL"
     if "keeps" not in step.row:
         gives_all = "ALL" in asked or "$" in asked
-    else:  # under Slurm the daemons of MPI are started by srun, with all variables
+    else:
         gives_all = kind in ("step", "launcher") and not launch.elsewhere
-        gives_all |= kind == "step" and place.kind == "slurm"
+        gives_all |= kind == "step" and place.forwards
         gives_all |= bool(file and (file in place.text or place.beside(file)))
     opens = [two for one, two in pairwise(by.words) if EXPANSION.fullmatch(two) and one[:1] != "-"]
     is_open = len(opens) > (kind in ("everywhere", "container"))  # the host, the image

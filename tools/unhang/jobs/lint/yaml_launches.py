@@ -135,7 +135,7 @@ def _job(fields: Map, asked: Sequence[Number]) -> Job:
         return Job("Nomad", job, [*_of_nomad(job)])
     if "services" in fields and "kind" not in fields:
         services = [one for part in maps(fields["services"]) for one in maps([*part.values()])]
-        place = Place("compose", on_each=True, row="services")
+        place = Place(on_each=True, row="services", contained=True)
         made = [_service(one, replace(place, gpus=_gpus_of_service(one))) for one in services]
         return Job("compose", fields, made)
     if fields.keys() & {"distributed_type", "compute_environment"}:
@@ -145,7 +145,7 @@ def _job(fields: Map, asked: Sequence[Number]) -> Job:
         if nodes and nodes > 1 and script in fields:
             given = inside(fields, "resources", "accelerators")
             gpus = number(placed(given.rpartition(":")[2], given)) if given else None
-            place = Place("task", nodes, gpus=gpus, on_each=True, row=row, alike=nodes)
+            place = Place(nodes, gpus=gpus, on_each=True, row=row, alike=nodes, is_job=True)
             launches = _launches(items(fields[script]) or [fields[script]], place)
             return Job("task", fields, [replace(_container(fields), launches=[*launches])])
     return _pods(fields, asked)
@@ -154,7 +154,7 @@ def _job(fields: Map, asked: Sequence[Number]) -> Job:
 def _accelerate(fields: Map) -> Role:
     """A configuration, which starts the same on each machine."""
     row = table("launchers")["accelerate"]
-    place = Place("config", on_each=True)
+    place = Place(on_each=True, contained=True)
     found = launch_of(_command(fields), [Step(row, texts_in(fields))], place)
     return replace(_container(fields), launches=[replace(found, rank=None)])
 
@@ -215,18 +215,18 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
     row = kind if kind in rows and not version.startswith("batch.volcano.sh/") else "pods"
     workers = number(inside(fields, "spec", "mpiReplicaSpecs", "Worker", "replicas"))
     place = Place(
-        "pods",
         placed(nodes, at) if is_known else None,
         total=placed(total, at) if is_known and total else None,
         on_each=True,
         slots=times(workers, number(inside(fields, "spec", "slotsPerWorker")) or ONE),
         row=row,
+        contained=True,
         text=fields.text,
         meets=any((rows.get(one) or {}).get("meets") for one in parts_of(Text, fields)),
     )
     roles = [_role(*one, place, number(inside(fields, "spec", "nprocPerNode"))) for one in each]
     if kind in ON_RAY:
-        on_ray, spec = replace(place, kind="ray"), inside(fields, "spec")
+        on_ray, spec = replace(place, pooled=True, contained=False), inside(fields, "spec")
         launches = [*_launches([spec.get("entrypoint")], on_ray)]
         for one in filter(None, [*asked, number(spec.get("entrypointNumGpus"))]):
             launches.append(replace(launch_of(_command(one), [], on_ray), all=one))
@@ -345,9 +345,10 @@ def _task_of_nomad(task: Map, pods: Count, nodes: Count, fixed: Mapping[str, Any
     asked = [one for one in maps(resources.get("device")) if "gpu" in str(one.get("name"))]
     gpus = next((number(one.get("count", placed("1", one))) for one in asked), None)
     memory = bytes_of(resources.get("memory_max", resources.get("memory")), "m")
-    place = Place("pods", nodes, gpus=gpus, total=times(gpus, nodes), on_each=True, row="Nomad")
+    place = Place(nodes, gpus=gpus, total=times(gpus, nodes), on_each=True, row="Nomad")
     # raw_exec keeps no limit
-    place = replace(place, alike=pods, memory=memory if driver != "raw_exec" else None)
+    memory = memory if driver != "raw_exec" else None
+    place = replace(place, alike=pods, contained=True, memory=memory)
     names = " ".join(one for one in _words(config) if isinstance(one, Text))
     scripts = [one.get("data") for one in templates
                if PurePath(one.get("destination") or "-").name in names]  # fmt: skip
@@ -394,9 +395,8 @@ def _launches(parts: Sequence[Any], place: Place) -> Iterator[Launch]:
 
     texts = [one for one in parts if isinstance(one, Text)]
     words = [placed(_OF_POD.sub(expanded, one), one) for one in texts]
-    words = words if place.kind == "pods" else texts
     scripts = [one for one in words if "\n" in one.strip()]
-    if not scripts and (len(words) == 1 or place.kind == "task"):
+    if not scripts and (len(words) == 1 or place.is_job):
         scripts = words
     for one in scripts:
         yield from launches_of(read_shell(one, place.held, one.line), place)
