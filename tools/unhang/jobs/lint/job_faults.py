@@ -6,25 +6,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-from unhang.core.catalogue.own_tables import table
 from unhang.jobs.lint.knowledge import Findings, row_of
 from unhang.jobs.lint.launch import Launch, is_loopback
-from unhang.jobs.lint.launch_faults import (
-    check_launches,
-    fault,
-    meeting_points,
-    unfit,
-)
-from unhang.jobs.lint.placed import ONE, Text, number, placed
+from unhang.jobs.lint.launch_faults import check_launches, fault, meeting_points, unfit
+from unhang.jobs.lint.placed import Text, placed
 from unhang.jobs.lint.yaml_launches import COUNTS, IMAGE, Job, Role
-from unhang.jobs.lint.yaml_nodes import Map, inside, items, maps, parts_of
+from unhang.jobs.lint.yaml_nodes import Map, parts_of
 
 _OF_FABRIC = re.compile(r"(?:NCCL|FI|UCX)_[A-Z0-9_]{1,80}")
 _OF_LOGS = re.compile(r"_(?:LOG|DEBUG|DUMP|STATS|TRACE|HOSTID|TOPO_FILE|CONF_FILE)")
 _OF_DEVICES = re.compile(r"_(?:NET_DEVICES|IFACE|IFNAME|HCA|DOMAIN)(?:_|$)")
-_POD = re.compile(r"([\w-]{1,200})-(\d{1,5})-(\d{1,5})\.([\w-]{1,63})")
 _IN_ONE = re.compile(r"\d{1,3}(?:,\s?\d{1,3}){1,15}")
 
 
@@ -33,34 +25,23 @@ def check_jobs(jobs: Sequence[Job], launches: Sequence[Launch]) -> Findings:
     meets = [one.meets for one in launches if one.meets]
     reached = not all(map(is_loopback, meets))
     for job in jobs:
-        is_one = job.kind in ("compose", "task")
-        for group in [job.launches] if is_one else [role.launches for role in job.roles]:
+        for group in [job.launches] if job.on_one else [role.launches for role in job.roles]:
             yield from check_launches(group, reached=reached)
         for role in job.roles:
             yield from unfit(role, "relations_of_containers")
-        yield from _refused(job)
+        for one in job.texts:
+            if isinstance(one, Text) and one.how in ("int", "float", "bool"):
+                yield fault("env_not_text", one)
         yield from _shared_devices(job)
-        yield from _no_such_pod(job)
-        if job.kind in table("launch_places"):
+        for one in job.absent:
+            yield fault("no_such_pod", one)
+        if job.row:
             yield from _pods(job)
             yield from _unlike_pods(job)
             yield from meeting_points(
                 [one for one in job.launches if one.program or one.variable("WORLD_SIZE")]
             )
         yield from _ranks(job)
-    yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
-
-
-def _refused(job: Job) -> Findings:
-    """A variable's value that is no text."""
-    texts = table("maps_of_texts") if "apiVersion" in job.fields else ()
-    for fields in parts_of(Map, job.fields):
-        values = [inside(one, "value") for one in items(fields.get("env"))]
-        given = (part for name in texts for part in maps([fields.get(name)]))
-        values += [one for part in given for one in part.values()]
-        for value in values:
-            if isinstance(value, Text) and value.how in ("int", "float", "bool"):
-                yield fault("env_not_text", value)
 
 
 def _shared_devices(job: Job) -> Findings:
@@ -76,23 +57,6 @@ def _shared_devices(job: Job) -> Findings:
             yield fault("device_twice", one, line=taken[one].line)
 
 
-def _no_such_pod(job: Job) -> Findings:
-    """Addresses of a JobSet's pods that it does not make: NAME-PART-JOB-POD.SUBDOMAIN."""
-    spec, name = inside(job.fields, "spec"), inside(job.fields, "metadata", "name")
-    network, sizes = inside(spec, "network"), dict[str, list[Any]]()
-    domain = network.get("enableDNSHostnames") != "false" and (network.get("subdomain") or name)
-    for part in maps(spec.get("replicatedJobs")):
-        given = part.get("replicas"), inside(part, "template", "spec").get("parallelism")
-        sizes[f"{name}-{part.get('name')}"] = [number(one) if one else ONE for one in given]
-    for launch in job.launches if sizes else ():
-        found = _POD.match(launch.point[0])
-        if found is None or not found[1].startswith(f"{name}-"):
-            continue
-        pairs = zip(found.group(2, 3), sizes.get(found[1], [placed(0, 0)]), strict=False)
-        if found[4] != domain or any(most is not None and int(at) >= most for at, most in pairs):
-            yield fault("no_such_pod", launch.meets or launch.variable("MASTER_ADDR") or launch)
-
-
 def _pods(job: Job) -> Findings:
     """Launchers that wait for another number of nodes than the job has pods."""
     if any(role.pods is None for role in job.roles):
@@ -101,7 +65,7 @@ def _pods(job: Job) -> Findings:
     waiting = [role for role in job.roles if any(one.waits for one in role.launches)]
     launched = sum(role.pods or 0 for role in waiting)
     counts = {str(one.get(name)) for one in parts_of(Map, job.fields) for name in COUNTS[:-1]}
-    own = row_of("launch_places", job.kind)
+    own = job.row
     for launch in (one for one in job.launches if one.launcher and one.waits):
         waits = launch.waits or 0
         if own.get("jobs") and str(waits) in counts:
@@ -132,7 +96,7 @@ def _unlike_pods(job: Job) -> Findings:
     for first, other in ((pods[0], one) for one in pods[1:]):
         for name in sorted({*first.environment, *other.environment}):
             if (_OF_FABRIC.fullmatch(name) and not _OF_LOGS.search(name)) or (
-                name == IMAGE and not row_of("launch_places", job.kind).get("parts")
+                name == IMAGE and not job.row.get("parts")
             ):
                 yield from _unlike(name, first, other)
 

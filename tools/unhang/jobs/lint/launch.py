@@ -11,8 +11,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 from unhang.core.catalogue.own_tables import table
+from unhang.jobs.lint.knowledge import listed
 from unhang.jobs.lint.placed import ONE, Count, Number, Text, number, placed
-from unhang.jobs.lint.shell import Command, Held, Script, read_shell, variable
+from unhang.jobs.lint.shell import Command, Held, Script, read_shell, variable, varies
 from unhang.jobs.lint.yaml_nodes import texts_in, values_of
 
 DEEPEST = 4  # shells in shells
@@ -127,7 +128,7 @@ class Launch(Crowd):
     slots    processes that they take, None if one does not say
     by       what the script itself runs, with the variables that are known there
     at_home  whether it may call its own machine localhost: others do not
-    announced  GPUs of each node of a Ray that its script starts
+    announced  GPUs of each node of a cluster that its script starts
     inside   how a shell on each node reads it: "raw" if this script expands nothing in it
     """
 
@@ -162,6 +163,11 @@ class Launch(Crowd):
         """A variable's value, if it is known."""
         return variable(self.command.held, name)
 
+    def by_rank(self, name: str) -> bool:
+        """Whether a variable is written as the rank in the whole job."""
+        raw = self.command.raw.get(name, "")
+        return "%" not in raw and varies(raw, listed("ranks of a job"))
+
     @property
     def starter(self) -> Step:
         """The program that starts the ranks of a node; an empty step if there is none."""
@@ -194,13 +200,13 @@ class Launch(Crowd):
         """The same apart; the port is the default of Ray's head if it says none."""
         given = self.meets or self.variable("MASTER_ADDR") or ""
         host, _sign, port = given.rpartition(":")
-        head = self.ray.row["port_of_head"] if self.ray and self.is_head else ""
+        head = self.member.row["port_of_head"] if self.member and self.is_head else ""
         return (host, port) if port.isdecimal() else (given, self.port or head)
 
     @property
     def program(self) -> str:
         """What meets there."""
-        step = self.step("launcher", "server", "ray")
+        step = self.step("launcher", "server", "member")
         return step.row["program"] if step else ""
 
     @property
@@ -215,14 +221,20 @@ class Launch(Crowd):
         return self.port or (self.meets and placed(self.meets.partition(":")[2], self.meets))
 
     @property
-    def ray(self) -> Step | None:
-        """The step that starts a node of Ray."""
-        return self.step("ray")
+    def member(self) -> Step | None:
+        """The step that makes its machine a node of a cluster."""
+        return self.step("member")
 
     @property
     def is_head(self) -> bool:
         """Whether that is the first."""
-        return self.ray is not None and self.ray.given("head") is not None
+        return self.member is not None and self.member.given("head") is not None
+
+    @property
+    def own_host(self) -> Text | None:
+        """The address that a server tells others as its own."""
+        named = (row.get("own_variable", "") for row in table("launchers").values())
+        return next(filter(None, map(self.variable, named)), None)
 
     @property
     def mounts_shared(self) -> bool:
@@ -268,7 +280,7 @@ class Launch(Crowd):
     @property
     def starts_scripts(self) -> bool:
         """Whether something starts a script of Python in each task, without a launcher."""
-        alone = self.runs_python and self.step("launcher", "server", "ray") is None
+        alone = self.runs_python and self.step("launcher", "server", "member") is None
         return alone and self.step("step", "everywhere") is not None
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.job_files import Finding
-from unhang.jobs.lint.knowledge import Findings, listed, row_of, said
+from unhang.jobs.lint.knowledge import Findings, row_of, said
 from unhang.jobs.lint.launch import Launch, is_loopback, of_each
 from unhang.jobs.lint.placed import Placed, number, placed
 from unhang.jobs.lint.shell import EXPANSION, variable, varies
@@ -38,7 +38,6 @@ _FITS: Mapping[str, Callable[[Any, Any], bool]] = {
     "reaches": lambda found, _one: not is_loopback(found),
     "shared": lambda found, _one: not of_each(found),
     "seen": lambda device, gpus: device not in [f"cuda:{one}" for one in range(gpus, 64)],
-    "local": lambda found, _one: "%" in str(found) or not varies(found, listed("ranks of a job")),
     "named": lambda found, _one: not of_each(found, re.match),
 }
 
@@ -88,15 +87,14 @@ def check_launches(launches: Sequence[Launch], *, reached: bool = False) -> Find
     """The findings of the launches of one script, pod or task. reached: whether other nodes call
     the first one by its name, so that it may call itself localhost."""
     alone = _on_one_machine(launches)
-    of_ray = max((one.each for one in launches if one.ray and one.each), default=None)
+    announced = max((one.each for one in launches if one.member and one.each), default=None)
     for launch in launches:
         at_home = alone or (reached and launch.rank == 0)
-        here = replace(launch, at_home=at_home, announced=of_ray)
+        here = replace(launch, at_home=at_home, announced=announced)
         yield from unfit(here, "relations_of_launches")
         yield from _hosts(launch)
         yield from _forwarded(launch)
     yield from _starts(launches)
-    yield from meeting_points([one for one in launches if one.node is not None and one.meeting])
 
 
 def fault(key: str, at: Launch | Placed, where: str = "any", **values: Any) -> Finding:
@@ -127,7 +125,7 @@ def _forwarded(launch: Launch) -> Findings:
     starts = launch.runs_python or launch.step("launcher", "server")
     if not (starts or (kind == "step" and "keeps" in step.row)):  # MPI's ranks are of any program
         return
-    asked = step.given("gives") or variable(by.held, "SLURM_EXPORT_ENV") or "ALL"
+    asked = step.given("gives") or variable(by.held, step.row.get("gives_by", "")) or "ALL"
     if "keeps" not in step.row:
         gives_all = "ALL" in asked or "$" in asked
     else:

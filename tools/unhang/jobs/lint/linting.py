@@ -23,7 +23,7 @@ from unhang.jobs.lint.checks import Context, check_settings
 from unhang.jobs.lint.hcl_nodes import documents_of, read_hcl
 from unhang.jobs.lint.job_faults import check_jobs
 from unhang.jobs.lint.knowledge import Findings, said
-from unhang.jobs.lint.launch_faults import check_launches
+from unhang.jobs.lint.launch_faults import check_launches, meeting_points
 from unhang.jobs.lint.lines import (
     RCCL,
     check_fits,
@@ -212,6 +212,7 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     found += check_settings(find_settings(text, kind), here)
     found += [*check_fits(text), *check_parsed(text, kind)]
     found += check_jobs(jobs, launches)
+    found += meeting_points([one for one in launches if one.node is not None and one.meeting])
     found += check_lines(text, values_in(text, kind, [one.options for one in launches]))
     ignored = ignored_lines(text)
     found = [

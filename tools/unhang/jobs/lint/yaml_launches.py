@@ -45,6 +45,7 @@ _GPU = re.compile(r"(?:\.(?:com|ai)/|^)gpu$")
 # not vpc.amazonaws.com/efa: Amazon's EKS nodes start containers with unlimited locked memory
 _RDMA = ("rdma/", "nvidia.com/hostdev", "nvidia.com/sriov", "nvidia.com/rdma")
 _OF_POD = re.compile(r"\$\((\w{1,80})\)")
+_NAME_OF_POD = re.compile(r"([\w-]{1,200})-(\d{1,5})-(\d{1,5})\.([\w-]{1,63})")
 _TASKS = (("skypilot", "num_nodes", "run"), ("dstack", "nodes", "commands"))
 
 
@@ -91,12 +92,16 @@ class Role(Crowd):
 
 
 class Job(NamedTuple):
-    """One document. kind: that of Kubernetes, or compose, task, config, Nomad. fields: all of
-    it."""
+    """One document. fields: all of it. row: of launch_places, if it is a job of pods. on_one:
+    whether its roles share a machine. texts: values that its API takes only as text. absent:
+    addresses of pods that it does not make."""
 
-    kind: str
     fields: Map
     roles: Sequence[Role]
+    row: Mapping[str, Any] = Map()
+    on_one: bool = False
+    texts: Sequence[Any] = ()
+    absent: Sequence[Any] = ()
 
     @property
     def launches(self) -> list[Launch]:
@@ -132,14 +137,14 @@ def _scaled(text: Text) -> Iterator[Number]:
 
 def _job(fields: Map, asked: Sequence[Number]) -> Job:
     for job in maps(fields.get("job"))[:1]:
-        return Job("Nomad", job, [*_of_nomad(job)])
+        return Job(job, [*_of_nomad(job)], table("launch_places")["Nomad"])
     if "services" in fields and "kind" not in fields:
         services = [one for part in maps(fields["services"]) for one in maps([*part.values()])]
         place = Place(on_each=True, row="services", contained=True)
         made = [_service(one, replace(place, gpus=_gpus_of_service(one))) for one in services]
-        return Job("compose", fields, made)
+        return Job(fields, made, on_one=True)
     if fields.keys() & {"distributed_type", "compute_environment"}:
-        return Job("config", fields, [_accelerate(fields)])
+        return Job(fields, [_accelerate(fields)])
     for row, count, script in _TASKS:
         nodes = number(fields.get(count))
         if nodes and nodes > 1 and script in fields:
@@ -147,7 +152,7 @@ def _job(fields: Map, asked: Sequence[Number]) -> Job:
             gpus = number(placed(given.rpartition(":")[2], given)) if given else None
             place = Place(nodes, gpus=gpus, on_each=True, row=row, alike=nodes, is_job=True)
             launches = _launches(items(fields[script]) or [fields[script]], place)
-            return Job("task", fields, [replace(_container(fields), launches=[*launches])])
+            return Job(fields, [replace(_container(fields), launches=[*launches])])
     return _pods(fields, asked)
 
 
@@ -231,7 +236,36 @@ def _pods(fields: Map, asked: Sequence[Number]) -> Job:
         for one in filter(None, [*asked, number(spec.get("entrypointNumGpus"))]):
             launches.append(replace(launch_of(_command(one), [], on_ray), all=one))
         roles.append(replace(_container(fields), launches=launches))
-    return Job(kind, fields, roles)
+    job = Job(fields, roles, rows.get(kind) or {}, texts=_values_of_text(fields))
+    return job._replace(absent=[*_absent(job)])
+
+
+def _values_of_text(fields: Map) -> list[Any]:
+    """Values that the API takes only as text."""
+    names = table("maps_of_texts") if "apiVersion" in fields else ()
+    found = []
+    for part in parts_of(Map, fields):
+        found += [inside(one, "value") for one in items(part.get("env"))]
+        given = maps([part.get(name) for name in names])
+        found += [value for one in given for value in one.values()]
+    return found
+
+
+def _absent(job: Job) -> Iterator[Any]:
+    """Addresses of a JobSet's pods that it does not make: NAME-PART-JOB-POD.SUBDOMAIN."""
+    spec, name = inside(job.fields, "spec"), inside(job.fields, "metadata", "name")
+    network, sizes = inside(spec, "network"), dict[str, list[Any]]()
+    domain = network.get("enableDNSHostnames") != "false" and (network.get("subdomain") or name)
+    for part in maps(spec.get("replicatedJobs")):
+        given = part.get("replicas"), inside(part, "template", "spec").get("parallelism")
+        sizes[f"{name}-{part.get('name')}"] = [number(one) if one else ONE for one in given]
+    for launch in job.launches if sizes else ():
+        found = _NAME_OF_POD.match(launch.point[0])
+        if found is None or not found[1].startswith(f"{name}-"):
+            continue
+        pairs = zip(found.group(2, 3), sizes.get(found[1], [placed(0, 0)]), strict=False)
+        if found[4] != domain or any(most is not None and int(at) >= most for at, most in pairs):
+            yield launch.meets or launch.variable("MASTER_ADDR")
 
 
 def _role(role: Role, own: Map, place: Place, each: Count) -> Role:

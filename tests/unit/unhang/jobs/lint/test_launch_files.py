@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from unhang.jobs.lint.launch_faults import claims_of
 from unhang.jobs.lint.linting import lint, lint_text, render_table, totals_of
 
 FILE = Path(__file__).parents[4] / "fixtures/lint_launches/cases.yml"
+LINT = Path(__file__).parents[5] / "tools/unhang/jobs/lint"
+OF_ENGLISH = ("any", "pods", "services", "Job")  # places that are no names
 CASES = yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 
@@ -41,6 +45,19 @@ def test_relations_name_quantities_of_a_launch():
     for one in table("relations_of_launches").values():
         names = [one["found"], one["wanted"], one["at"], *one["when"], *one["unless"]]
         claims_of(launch, names)
+
+
+def test_no_check_names_a_launcher():
+    """Its reader sets what a check asks for."""
+    rows = [*table("relations_of_launches").values(), *table("relations_of_containers").values()]
+    words = [str({**row, "relation": "", "fault": ""}) for row in rows]
+    for name in ("checks", "launch_faults", "job_faults", "placed"):
+        tree = ast.parse((LINT / f"{name}.py").read_text(encoding="utf-8"))
+        parts = [str(part) for one in ast.walk(tree) for part in vars(one).values()]
+        words += [one for one in parts if not one.endswith(".")]  # as docstrings do
+    names = {*table("launchers"), *table("launch_places")} - {"", *OF_ENGLISH}
+    some = "|".join(one.split()[0] for one in names)
+    assert re.findall(rf"(?i)(?<![a-z])(?:{some})(?![a-z])", " ".join(words)) == []
 
 
 def test_each_finding_takes_at_most_four_lines_and_eight_take_24():

@@ -210,19 +210,6 @@ def test_loopback_in_the_variable_is_a_fault_where_something_reads_it(commands, 
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "is_found"),
-    [
-        ("-np 16 --map-by ppr:8:node", True), ("-n 16 -ppn 8", True), ("-np 8 -N 8", False),
-        ("-np 16 -H a:8,b:8", True), ("-np 8 -H localhost:8", False),
-        ("-np 16 --hostfile hosts", False),
-    ],
-)  # fmt: skip
-def test_nodes_of_mpirun_are_counted(options, is_found):
-    text = f"export MASTER_ADDR=127.0.0.1\nmpirun {options} -x MASTER_ADDR python a.py\n"
-    assert found(text, "shell") == ({(1, "master-is-loopback")} if is_found else set())
-
-
 def test_limit_of_a_minute_is_a_remark_where_it_is_a_timeout():
     assert found("torchrun a.py --ddp_timeout 60\n", "shell") == {(1, "timeout-short")}
     assert found("dist.init_process_group('nccl', timeout=timedelta(seconds=60))\n", "python") == {
@@ -245,14 +232,6 @@ def test_limit_of_a_minute_is_a_remark_where_it_is_a_timeout():
 )
 def test_hostile_script_is_no_failure(text):
     assert found(text) <= {(1, "gpus-fewer-than-processes")}
-
-
-def test_tasks_of_the_batch_count_for_each_step():
-    batch = "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n"
-    launch = "torchrun --nproc_per_node=8 --rdzv-backend=c10d a.py\n"
-    assert found(f"{batch}srun {launch}") == {(4, "launcher-in-each-task")}
-    assert found(f"{batch}srun --ntasks-per-node=1 {launch}") == set()
-    assert found(f"{batch}srun python a.py\n") == set()
 
 
 EIGHT = "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=h100:8\n"
@@ -286,13 +265,6 @@ def test_processes_that_slurm_counts_are_multiplied_by_its_tasks(launch):
 )
 def test_one_launcher_on_a_node_or_an_unknown_count_is_silent(launch):
     assert found(f"{EIGHT}{launch}\n") == set()
-
-
-def test_tasks_of_the_whole_job_are_those_of_its_nodes():
-    launch = f"srun torchrun --nproc_per_node=$SLURM_GPUS_PER_NODE {MEETS}\n"
-    whole = "#SBATCH --nodes=2\n#SBATCH -n {}\n#SBATCH --gpus-per-node=8\n"
-    assert found(whole.format(16) + launch) == {(4, "launcher-in-each-task")}
-    assert found(whole.format(2) + launch) == set()
 
 
 @pytest.mark.parametrize(
