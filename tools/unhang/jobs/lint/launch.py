@@ -280,7 +280,7 @@ class Launch(Crowd):
     @property
     def starts_scripts(self) -> bool:
         """Whether something starts a script of Python in each task, without a launcher."""
-        alone = self.runs_python and self.step("launcher", "server", "member") is None
+        alone = self.runs_python and not self.program
         return alone and self.step("step", "everywhere") is not None
 
     @property

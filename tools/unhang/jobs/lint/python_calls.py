@@ -203,13 +203,9 @@ def _own_name(call: Call) -> str:
     return f"self.{last}" if owner in ("self", "cls") else "" if owner else last
 
 
-def read_calls(nodes: Nodes, names: Names, text: str) -> Calls:
-    """The Calls of a file. nodes: all nodes of its tree. text: the file."""
-    lowered = text.lower()
-    shards = any(
-        word in lowered
-        for word in ("fsdp", "fullysharded", "fully_shard", "deepspeed", "zero3", "zero_3")
-    )
+def read_calls(nodes: Nodes, names: Names) -> Calls:
+    """The Calls of a file. nodes: all nodes of its tree."""
+    shards = names.mentions("libraries that shard")
     called = {last_name(node) for node in of_kind(nodes, Call)}
     trains = bool(called & listed("wrappers of models")) or "engine" in names.kinds.values()
     trains = trains or (

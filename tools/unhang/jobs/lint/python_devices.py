@@ -16,8 +16,9 @@ from ast import (
     Module,
     Name,
     arguments,
+    keyword,
 )
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from unhang.jobs.lint.knowledge import Findings, listed
 from unhang.jobs.lint.python_calls import Calls, Collective, calls_of, walk
@@ -33,28 +34,21 @@ from unhang.jobs.lint.python_names import (
     of_kind,
     rank_of,
     text_of,
-    variable_read,
 )
 
-_MAIN = "__main__"  # mark of a script
-_ONE_NODE = re.compile(
-    r"localhost|127\.0\.0\.1|\bspawn\b|(?i:single.?node|one node)|nnodes=1\b|cuda\.device_count"
-)
-_TESTED = re.compile(
-    r"^(?:import|from) (?:pytest|unittest)\b|world_size\s{0,2}=\s{0,2}1\b", re.MULTILINE
-)
-# by convention, or of torch itself
+# comments and help, which are prose
+_ONE_NODE = re.compile(r"(?i)single.?node|one node|nnodes=1\b")
 
 
-def check_devices(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findings:
+def check_devices(nodes: Nodes, calls: Calls, lines: Lines) -> Findings:
     """The findings about GPUs. nodes: the whole tree."""
     made = list(of_kind(nodes, Call))
     starts = [
         one for one in made if last_name(one) == "init_process_group" and _is_nccl(one, nodes)
     ]
     if (
-        _start_job(starts, nodes, text)
-        and not _chooses(made, calls.names, text)
+        _start_job(starts, nodes, calls.names.words)
+        and not _chooses(made, calls.names)
         and (taken := _takes_default(made)) is not None
     ):
         shown = line_of(lines, taken)
@@ -64,10 +58,10 @@ def check_devices(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findin
     taken_by_global = (
         one.lineno
         for one in of_kind(nodes, (Call, JoinedStr))
-        if any(_is_global(index, nodes, calls.names) for index in _indexes(one))
+        if any(_is_global(index, nodes) for index in _indexes(one))
     )
     if (line := min(taken_by_global, default=None)) is not None:
-        alone = _ONE_NODE.search(text)
+        alone = calls.names.mentions("marks of one node") or any(map(_ONE_NODE.search, lines))
         yield finding_at(lines, line, "global_device_of_node" if alone else "global_device")
 
 
@@ -88,7 +82,7 @@ def _late_choice(
     return None
 
 
-def _start_job(starts: Sequence[Call], nodes: Nodes, text: str) -> bool:
+def _start_job(starts: Sequence[Call], nodes: Nodes, words: Set[str]) -> bool:
     """Whether these calls are a script's, or made outside of functions, and no test's; a module of
     functions leaves the choice of the GPU to its caller."""
     at_once = {
@@ -99,8 +93,12 @@ def _start_job(starts: Sequence[Call], nodes: Nodes, text: str) -> bool:
     }
     return (
         bool(starts)
-        and (_MAIN in text or not at_once.isdisjoint(starts))
-        and not _TESTED.search(text)
+        and ("__main__" in words or not at_once.isdisjoint(starts))
+        and words.isdisjoint(listed("libraries of tests"))
+        and not any(
+            text_of(one).endswith(("world_size=1", "world_size = 1"))
+            for one in of_kind(nodes, (Assign, arguments, keyword))
+        )
     )
 
 
@@ -147,12 +145,10 @@ def _is_nccl(call: Call, nodes: Nodes) -> bool:
     return any("nccl" in text_of(one).lower() for one in [*given, *held])
 
 
-def _chooses(made: Sequence[Call], names: Names, text: str) -> bool:
+def _chooses(made: Sequence[Call], names: Names) -> bool:
     """Whether the script selects a GPU for each process."""
-    if (
-        "CUDA_VISIBLE_DEVICES" in text
-        or "cuda:" in text
-        or any(kind in listed("choosers of a device") for kind in names.kinds.values())
+    if names.mentions("texts of a device") or not listed("choosers of a device").isdisjoint(
+        names.kinds.values()
     ):
         return True
     return any(
@@ -175,30 +171,18 @@ def _takes_default(made: Sequence[Call]) -> int | None:
     return None
 
 
-def _is_global(index: AST, nodes: Nodes, names: Names) -> bool:
+def _is_global(index: AST, nodes: Nodes) -> bool:
     """Whether the index is the rank in the whole job: read here, or in the only assignment of the
     variable."""
-    if isinstance(index, (Name, Attribute)):
-        held = [
-            node.value
-            for node in of_kind(nodes, Assign)
-            if any(dotted(one) == dotted(index) != "" for one in node.targets)
-        ]
-        parameters = {
-            one.arg for node in of_kind(nodes, arguments) for one in (*node.args, *node.kwonlyargs)
-        }
-        return (
-            len(held) == 1
-            and dotted(index) not in parameters
-            and not isinstance(held[0], (Name, Attribute))
-            and _is_global(held[0], nodes, names)
-        )
-    inner = (
-        index.args[0]
-        if isinstance(index, Call) and last_name(index) == "int" and index.args
-        else index
-    )
-    is_read = variable_read(inner) in listed("rank variables") or (
-        isinstance(inner, Call) and last_name(inner) == "get_rank"
-    )
-    return is_read and rank_of(inner, names) == "rank"
+    if not isinstance(index, (Name, Attribute)):
+        return rank_of(index, None) == "rank"
+    held = [
+        node.value
+        for node in of_kind(nodes, Assign)
+        if any(dotted(one) == dotted(index) != "" for one in node.targets)
+    ]
+    parameters = {
+        one.arg for node in of_kind(nodes, arguments) for one in (*node.args, *node.kwonlyargs)
+    }
+    is_read = len(held) == 1 and rank_of(held[0], None) == "rank"
+    return is_read and dotted(index) not in parameters

@@ -94,7 +94,8 @@ class Share:
 class Names:
     """modules: dotted names of torch.distributed. functions: bare names of its functions -> the
     function. kinds: variable -> kind of its value. flags: variables with a condition over ranks.
-    ranks: variables with a rank, of any name. counted: names that a loop binds."""
+    ranks: variables with a rank, of any name. counted: names that a loop binds. words: all names
+    and texts of the file."""
 
     modules: frozenset[str] = frozenset()
     functions: Mapping[str, str] = field(default_factory=dict)
@@ -102,6 +103,11 @@ class Names:
     flags: Mapping[str, Share] = field(default_factory=dict)
     ranks: Mapping[str, str] = field(default_factory=dict)
     counted: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+    def mentions(self, kind: str) -> bool:
+        """Whether a name or text has one of the words of a kind in it."""
+        return any(mark in one for one in self.words for mark in listed(kind))
 
 
 _NOTEBOOK = re.compile(r"^(?P<indent>[ \t]{0,80})[!%](?!=)[^\n]{0,2000}$", re.MULTILINE)
@@ -184,6 +190,12 @@ def last_name(node: AST | None) -> str:
     return found
 
 
+def words_in(nodes: Nodes) -> frozenset[str]:
+    """The names and texts of nodes, each once."""
+    values = (value for node in nodes for value in vars(node).values())
+    return frozenset(value for value in values if isinstance(value, str))
+
+
 def read_names(nodes: Nodes) -> Names:
     """The names of a whole file. nodes: all of its tree."""
     modules, functions = _imported(nodes)
@@ -196,6 +208,7 @@ def read_names(nodes: Nodes) -> Names:
         {},
         {},
         counted - {name for name, _value, _first in _assignments(nodes)},
+        words_in(nodes),
     )
     names = replace(names, ranks=_ranks(nodes, names))
     return replace(names, flags=_flags(nodes, names))
@@ -411,8 +424,8 @@ def _key(other: AST) -> str:
     )[:200]
 
 
-def rank_of(node: AST, names: Names) -> str | None:
-    """ "rank" or "local rank" if an expression is one, else ""."""
+def rank_of(node: AST, names: Names | None) -> str | None:
+    """ "rank" or "local rank" if an expression is one; without names, if it reads one here."""
     for _ in range(2):
         if isinstance(node, Call) and last_name(node) == "int" and len(node.args) == 1:
             node = node.args[0]
@@ -427,9 +440,9 @@ def _listed_rank(what: str, name: str) -> str | None:
     return next((of for of in ("rank", "local rank") if name in listed(f"{of} {what}")), None)
 
 
-def rank_of_name(node: AST, names: Names) -> str | None:
+def rank_of_name(node: AST, names: Names | None) -> str | None:
     """The same for a name or an attribute."""
-    if not isinstance(node, (Name, Attribute)) or dotted(node) in names.counted:
+    if not (names and isinstance(node, (Name, Attribute))) or dotted(node) in names.counted:
         return None
     name = last_name(node).lower().lstrip("_")
     return _listed_rank("names", name) or names.ranks.get(dotted(node))

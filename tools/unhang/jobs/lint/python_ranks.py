@@ -108,7 +108,7 @@ def check_python(text: str) -> Findings:
     nodes = list(ast.walk(tree)) if tree is not None else []
     if tree is None or len(nodes) > MOST_NODES:
         return
-    calls = read_calls(nodes, read_names(nodes), text)
+    calls = read_calls(nodes, read_names(nodes))
     lines = text.splitlines()
     suspects: list[_Suspect] = []
     telling: list[_Place] = []
@@ -124,8 +124,8 @@ def check_python(text: str) -> Findings:
         yield from _exits(place, calls, lines)
         yield from _swallowed(place, calls, lines)
     yield from _in_words(_unpaired(suspects[:MOST_PLACES]), lines)
-    yield from check_devices(nodes, calls, text, lines)
-    yield from check_turns(nodes, calls, text, lines)
+    yield from check_devices(nodes, calls, lines)
+    yield from check_turns(nodes, calls, lines)
 
 
 def _blocks(tree: Module, nodes: Nodes) -> Iterator[tuple[Statements, bool]]:

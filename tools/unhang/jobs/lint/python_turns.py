@@ -49,7 +49,7 @@ MOST_PLACES = 100
 # names of values that ranks have in common
 
 
-def check_turns(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findings:
+def check_turns(nodes: Nodes, calls: Calls, lines: Lines) -> Findings:
     """The findings of a file. nodes: the whole tree."""
     held = {
         dotted(one): node.value
@@ -66,7 +66,7 @@ def check_turns(nodes: Nodes, calls: Calls, text: str, lines: Lines) -> Findings
         if isinstance(loop, While):
             continue
         at = _parted_at(loop.iter, held, calls.names)
-        if at is not None and not any(word in text for word in listed("even shares")):
+        if at is not None and calls.names.words.isdisjoint(listed("even shares")):
             yield finding_at(lines, loop.lineno, "uneven", at=line_of(lines, at), call=made[0])
         iterated = held.get(dotted(loop.iter), loop.iter)
         made_by = dotted(iterated.func) if isinstance(iterated, Call) else ""

@@ -190,7 +190,7 @@ def test_state_of_a_model_that_may_be_sharded_is_a_remark_until_the_file_says_so
     head = HEAD + "from accelerate import Accelerator\naccelerator = Accelerator()\n"
     body = "if accelerator.is_main_process:\n    accelerator.get_state_dict(m)\n"
     assert found(body, head) == {(2, "sharded-save-on-some-ranks")}
-    assert found(body, head + "# with FSDP\n") == {(2, "collective-on-some-ranks")}
+    assert found(body, head + "with_fsdp = True\n") == {(2, "collective-on-some-ranks")}
 
 
 EXITS = {
