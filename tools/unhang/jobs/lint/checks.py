@@ -61,7 +61,7 @@ def check_setting(setting: Setting, context: Context) -> Findings:
     if setting.value == "":  # both libraries take it for unset
         yield from () if row or renamed else _unknown(setting)
         return
-    graver = [*_hides(setting)]
+    graver = [*_hides(setting, context)]
     if row:
         graver += [*_versions(setting, row, of, context), *_value(setting, row, of, context)]
         if all(one.severity == "info" for one in graver):
@@ -72,10 +72,12 @@ def check_setting(setting: Setting, context: Context) -> Findings:
     yield from _doubtful(setting, context)
 
 
-def _hides(setting: Setting) -> Findings:
-    if row := row_of("hiding_settings", f"{setting.name}={setting.value}"):
+def _hides(setting: Setting, context: Context) -> Findings:
+    row = row_of("hiding_settings", f"{setting.name}={setting.value}")
+    key = row.get("fault", "hides") if setting.lasting else "hides_once"
+    if row and key not in context.silent:
         yield _said(
-            "hides" if setting.lasting else "hides_once",
+            key,
             setting,
             source_of("hiding_settings", row),
             hides=row["hides"],

@@ -47,13 +47,11 @@ def job_kind(path: Path | None) -> str | None:
         if b"\0" in head
         else _kind_by_text(path, head.decode("utf-8", "replace").removeprefix("\ufeff"))
     )
-    return kind if kind and _is_small(size) else None
-
-
-def _is_small(size: int) -> bool:
+    if kind is None:
+        return None
     from unhang.jobs.lint.linting import LARGEST
 
-    return size <= LARGEST
+    return kind if size <= LARGEST else None
 
 
 def _kind_by_text(path: Path, head: str) -> str | None:
@@ -66,16 +64,14 @@ def _kind_by_text(path: Path, head: str) -> str | None:
         return DEEPSPEED if _DEEPSPEED.search(head) else None
     if head.startswith("#!") and not _OUTPUTS.search(name):
         return _kind_for_lint(name, head)
-    return "shell" if len(head) < HEAD and _COMMAND.match(head) and _is_one_command(head) else None
+    if len(head) == HEAD or not _COMMAND.match(head):
+        return None
+    from unhang.jobs.lint.shell import read_shell
+
+    return "shell" if len(read_shell(head.removeprefix("$ "), {}).commands) == 1 else None
 
 
 def _kind_for_lint(name: str, head: str) -> str:
     from unhang.jobs.lint.settings import kind_of
 
     return kind_of(name, head)
-
-
-def _is_one_command(text: str) -> bool:
-    from unhang.jobs.lint.shell import read_shell
-
-    return len(read_shell(text.removeprefix("$ "), {}).commands) == 1

@@ -278,9 +278,8 @@ def _swallowed(place: _Place, calls: Calls, lines: Lines) -> Findings:
     if not inside or (len(list(walk(node.body))) < 2 and not inside[0].inner):
         return  # an attempt at one collective alone skips nothing
     for handler in node.handlers:
-        broad = last_name(handler.type) if handler.type is not None else ""
         if (
-            broad not in listed("swallowed")
+            last_name(handler.type) not in listed("swallowed")
             or calls.may_take_part(handler.body)
             or _ends_job(handler.body)
             or _asks_who(handler)

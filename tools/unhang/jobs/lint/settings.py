@@ -28,10 +28,10 @@ _WANTED = re.compile(
     r"TORCH_FR_|TORCH_NCCL_|(?i:NCCL_)|ENABLE_NCCL_|GLOO_SOCKET_IFNAME$|TORCH_DISTRIBUTED_DEBUG$|CUDA_LAUNCH_BLOCKING$|RDMAV_FORK_SAFE$"
 )
 _PAIR = re.compile(r"(?P<name>\w{3,100})=(?P<value>[^\n]{0,400})")
-_TEST_OF_NCCL = re.compile(
-    r"\b(?:all_?reduce|all_?gather|all_?to_?all|reduce_scatter|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf"
+# of files of every kind, in which also images and comments say it
+_TESTS = re.compile(
+    r"\b[nr]ccl-tests\b|\b(?:all_?reduce|all_?gather|all_?to_?all|reduce_scatter|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf"
 )
-_TESTS = re.compile(r"\b[nr]ccl-tests\b")
 _FRAMEWORK = re.compile(
     r"(?i)\b(?:torch\w*|pytorch|deepspeed|accelerate|vllm|sglang|megatron|nemo|jax|tensorflow|horovod)\b"
 )
@@ -120,8 +120,7 @@ def _as_shell(line: re.Match[str]) -> str:
 
 def runs_only_tests(text: str) -> bool:
     """Whether a file runs NCCL's tests and names no framework."""
-    tests = _TEST_OF_NCCL.search(text) or _TESTS.search(text)
-    return tests is not None and not _FRAMEWORK.search(text)
+    return _TESTS.search(text) is not None and not _FRAMEWORK.search(text)
 
 
 def meant_name(name: str) -> str:
@@ -149,7 +148,7 @@ def _script(text: str, first: int = 1, depth: int = 0) -> Iterator[Setting]:
             yield Setting(name, _plain(value), value.line, lasting, own=own, local=local)
     for command in script.commands:
         printed = command.words[:1] in (["echo"], ["printf"]) and not command.writes
-        tests = _TEST_OF_NCCL.search(f"{command.shown} {text if runs_only_tests(text) else ''}")
+        tests = _TESTS.search(command.shown) or runs_only_tests(text)
         for before, word in pairwise([placed("", 0), *command.words]) if not printed else ():
             option = word.partition("=")[0] if word.startswith("--") else before
             pairs = word.removeprefix(f"{option}=")
