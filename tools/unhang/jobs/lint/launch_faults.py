@@ -13,7 +13,7 @@ from typing import Any
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Findings, row_of, said
-from unhang.jobs.lint.launch import Launch, is_loopback, of_each
+from unhang.jobs.lint.launch import Launch, Place, is_loopback, of_each
 from unhang.jobs.lint.placed import Placed, number, placed
 from unhang.jobs.lint.shell import EXPANSION, variable, varies
 
@@ -52,8 +52,8 @@ def unfit(value: Any, relations: str) -> Findings:
             continue
         claims = [claims_of(value, row[name]) for name in ("when", "unless")]
         if all(claims[0]) and not any(claims[1]):
-            at, where = quantity(value, row["at"]), value.place.row
-            made = fault(row["fault"], at, where, of=value, found=found, wanted=wanted)
+            at = quantity(value, row["at"])
+            made = fault(row["fault"], at, of=value, found=found, wanted=wanted)
             if made.rule not in rules:
                 yield made
             rules.add(made.rule)
@@ -97,9 +97,9 @@ def check_launches(launches: Sequence[Launch], *, reached: bool = False) -> Find
     yield from _starts(launches)
 
 
-def fault(key: str, at: Launch | Placed, where: str = "any", **values: Any) -> Finding:
-    """A finding in the words of its row. where: the row of launch_places."""
-    where = at.place.row if isinstance(at, Launch) else where
+def fault(key: str, at: Launch | Placed, **values: Any) -> Finding:
+    """A finding in the words of its row. of: the launch or container, if it is not `at`."""
+    where = getattr(values.get("of", at), "place", Place()).row
     words = {"at": at, **row_of("launch_places", where), **values}
     place = at.command if isinstance(at, Launch) else at
     return said(key, place.line, place.shown, words)

@@ -20,6 +20,8 @@ from unhang.jobs.lint.settings import find_settings, runs_only_tests
 NamedValue = tuple[Mapping[str, Any], Text]  # with its row
 SHORT_S, LONG_S = 120, 7200
 LONGEST_LINE = 4000
+# Patterns, because a package, an image or a path is named in files of every kind, and in the words
+# of commands of every installer.
 _NO_PACKAGE = re.compile(r"linux-(?:image-|headers-)?generic-5\.5\b")
 _NCCL = re.compile(
     r"nvidia-nccl-cu(?P<major>\d{2})==(?P<version>\d{1,2}\.\d{1,3}\.\d{1,3})|\blibnccl2=(?P<deb>\d{1,2}\.\d{1,3}\.\d{1,3})"
@@ -31,7 +33,7 @@ _TORCH = re.compile(
 RCCL = re.compile(r"(?i)\brccl\b|\brocm\b|amd\.com/gpu|librccl|PYTORCH_ROCM")
 _OTHER_INDEX = re.compile(r"download\.pytorch\.org/whl/cu(?P<cuda>\d{2,3})")
 _LIBRARY_PATH = re.compile(
-    r"LD_(?:LIBRARY_PATH|PRELOAD)\S{0,4}[=:\s].{0,300}?(?P<path>/\S{0,160}?\bnccl\b[^:\s\"']{0,80}|\S{0,160}libnccl\.so[\w.]{0,20})"
+    r"LD_(?:LIBRARY_PATH|PRELOAD)\S{0,4}[=:\s][^;&|#]{0,300}?(?P<path>/\S{0,160}?\bnccl\b[^:\s\"']{0,80}|\S{0,160}libnccl\.so[\w.]{0,20})"
 )
 
 

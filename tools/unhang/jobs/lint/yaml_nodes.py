@@ -30,11 +30,6 @@ class DocumentsRead(NamedTuple):
     line: int | None = None
     is_read: bool = True
 
-    @property
-    def is_valid(self) -> bool:
-        """Whether the documents are all of the text."""
-        return self.is_read and self.line is None
-
 
 @lru_cache(maxsize=2)
 def read_yaml(text: str) -> DocumentsRead:
@@ -81,7 +76,7 @@ def values_of(text: str) -> list[Any]:
     and a part that has itself in it is None there."""
     made: dict[int, Any] = {}
     read = read_yaml(text)
-    if not read.is_valid and "{{" in text:  # a template: its own lines are left out
+    if (read.line or not read.is_read) and "{{" in text:  # a template: its own lines are left out
         blank = _OF_TEMPLATE.sub("", text)
         read = read_yaml(_IN_TEMPLATE.sub(lambda one: "$".ljust(len(one[0]), "_"), blank))
     return [_value(one, text, made) for one in read.documents]
