@@ -28,13 +28,6 @@ _WANTED = re.compile(
     r"TORCH_FR_|TORCH_NCCL_|(?i:NCCL_)|ENABLE_NCCL_|GLOO_SOCKET_IFNAME$|TORCH_DISTRIBUTED_DEBUG$|CUDA_LAUNCH_BLOCKING$|RDMAV_FORK_SAFE$"
 )
 _PAIR = re.compile(r"(?P<name>\w{3,100})=(?P<value>[^\n]{0,400})")
-# of files of every kind, in which also images and comments say it
-_TESTS = re.compile(
-    r"\b[nr]ccl-tests\b|\b(?:all_?reduce|all_?gather|all_?to_?all|reduce_scatter|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf"
-)
-_FRAMEWORK = re.compile(
-    r"(?i)\b(?:torch\w*|pytorch|deepspeed|accelerate|vllm|sglang|megatron|nemo|jax|tensorflow|horovod)\b"
-)
 _DIRECTIVES = re.compile(r"^#(SBATCH|PBS|BSUB)\b", re.MULTILINE)
 _OF_FILES = {
     "docker": re.compile(r"^[ \t]*(?P<word>ENV|RUN)[ \t]+(?P<rest>.*)", re.MULTILINE),
@@ -120,7 +113,7 @@ def _as_shell(line: re.Match[str]) -> str:
 
 def runs_only_tests(text: str) -> bool:
     """Whether a file runs NCCL's tests and names no framework."""
-    return _TESTS.search(text) is not None and not _FRAMEWORK.search(text)
+    return dict(matching("programs_named", text)).keys() == {"tests of NCCL"}
 
 
 def meant_name(name: str) -> str:
@@ -148,14 +141,14 @@ def _script(text: str, first: int = 1, depth: int = 0) -> Iterator[Setting]:
             yield Setting(name, _plain(value), value.line, lasting, own=own, local=local)
     for command in script.commands:
         printed = command.words[:1] in (["echo"], ["printf"]) and not command.writes
-        tests = _TESTS.search(command.shown) or runs_only_tests(text)
+        tests = runs_only_tests(command.shown) or runs_only_tests(text)
         for before, word in pairwise([placed("", 0), *command.words]) if not printed else ():
             option = word.partition("=")[0] if word.startswith("--") else before
             pairs = word.removeprefix(f"{option}=")
             for one in pairs.split(",") if "export" in option else [pairs]:
                 if (pair := _PAIR.fullmatch(one)) and wanted(pair["name"]):
                     lasting = command.writes or (option.startswith("-") and not tests)
-                    yield Setting(pair["name"], _plain(pair["value"]), word.line, bool(lasting))
+                    yield Setting(pair["name"], _plain(pair["value"]), word.line, lasting)
                 elif one == word:
                     inner.append(word)
     for one in inner if depth < DEEPEST else ():
