@@ -50,12 +50,11 @@ _SCRIPTS = re.compile(
     r"\.(?:sh|bash|sbatch|slurm|ya?ml|service|conf|py|dockerfile|env|job|nomad|hcl)$|^\.?[^.]*$|^(?:docker|container)file"
 )
 _TEMPLATE = re.compile(r"\{\{|\{%|<%")
-_LANGUAGES = {
-    "python": ("Python", "https://docs.python.org/3/reference/"),
-    "kubernetes": ("YAML", "https://yaml.org/spec/1.2.2/"),
-    "nomad": ("HCL", "https://developer.hashicorp.com/nomad/docs/job-specification/hcl2"),
+_LANGUAGES: Mapping[str, tuple[Any, str, str]] = {
+    "python": (read_python, "Python", "https://docs.python.org/3/reference/"),
+    "kubernetes": (read_yaml, "YAML", "https://yaml.org/spec/1.2.2/"),
+    "nomad": (read_hcl, "HCL", "https://developer.hashicorp.com/nomad/docs/job-specification/hcl2"),
 }
-_READERS: Mapping[str, Any] = {"python": read_python, "kubernetes": read_yaml, "nomad": read_hcl}
 _LOGS = {".log", ".out", ".err"}
 
 
@@ -231,8 +230,8 @@ def check_parsed(text: str, kind: str) -> Findings:
     template and for what is too large or deep."""
     if kind not in _LANGUAGES:
         return
-    language, source = _LANGUAGES[kind]
-    read = _READERS[kind](text)
+    reader, language, source = _LANGUAGES[kind]
+    read = reader(text)
     values = {"language": language, "line": read.line}
     if not read.is_read:
         yield said("not_read", 1, "the whole file", values, source)

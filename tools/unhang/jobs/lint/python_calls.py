@@ -42,12 +42,6 @@ from unhang.jobs.lint.python_names import (
 
 MOST_ROUNDS = 6
 MOST_OF_FUNCTION = 40
-# Methods that every rank must call, by the kind of the variable; _SHARDED: only if the model is
-# sharded (FSDP, ZeRO).
-_SHARDED = {
-    "accelerator": frozenset(("save_state", "get_state_dict", "save_model")),
-    "trainer": frozenset(("save_model",)),
-}
 SHARDED = "the model is sharded (FSDP, ZeRO)"
 # The call of a wrapped model: DDP broadcasts buffers, ZeRO 3 gathers parameters.
 _FORWARD = {
@@ -59,8 +53,6 @@ _FORWARD = {
 _PART = re.compile(r"(?i)_ranks?(?:_|$)|worker|follow|_loop|listen|recv|receive")
 DEFINITIONS = (FunctionDef, AsyncFunctionDef, ClassDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-# what a file calls that trains on all ranks, and has its model wrapped by another file
-# ranks that have stages of a model, and not all of it
 
 
 @dataclass(frozen=True)
@@ -176,7 +168,7 @@ def collective_of(call: Call, names: Names, *, shards: bool, trains: bool) -> Co
         return Collective(last, f"{dotted(function) or last}()", call.lineno)
     if last in listed(f"methods of {variable}"):
         return Collective(last, f"{owner}.{last}()", call.lineno)
-    if last in _SHARDED.get(variable, ()):
+    if last in listed(f"sharded methods of {variable}"):
         return Collective(last, f"{owner}.{last}()", call.lineno, "" if shards else SHARDED)
     wrapped = kind_of_variable(function, names)
     if wrapped in _FORWARD:

@@ -68,7 +68,6 @@ _MADE_BY = {
     "Accelerator": "accelerator", "Fabric": "fabric", "FSDP": "fsdp",
     "FullyShardedDataParallel": "fsdp", "DDP": "ddp", "DistributedDataParallel": "ddp",
 }  # fmt: skip
-# libraries with a class Trainer, which distinguishes it from a class of the job
 # kinds of parameters, of which only the name is known
 _CALLED = {"accelerator": "accelerator", "fabric": "fabric"}
 _ORDERED = {Gt: Lt, GtE: LtE, Lt: Gt, LtE: GtE}

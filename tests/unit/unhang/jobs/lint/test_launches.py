@@ -234,39 +234,6 @@ def test_hostile_script_is_no_failure(text):
     assert found(text) <= {(1, "gpus-fewer-than-processes")}
 
 
-EIGHT = "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=h100:8\n"
-MEETS = "--rdzv-backend=c10d --rdzv-endpoint=$HEAD:29500 a.py"
-
-
-@pytest.mark.parametrize(
-    "launch",
-    [
-        f"srun torchrun --nnodes=2 --nproc_per_node=$SLURM_GPUS_PER_NODE {MEETS}",
-        f"srun torchrun --nnodes=2 --nproc-per-node ${{SLURM_GPUS_PER_NODE}} {MEETS}",
-        f"srun torchrun --nnodes=2 --nproc_per_node=$SLURM_NTASKS_PER_NODE {MEETS}",
-        f"GPUS=$SLURM_GPUS_ON_NODE\nsrun torchrun --nnodes=2 --nproc_per_node=$GPUS {MEETS}",
-        f"srun torchrun --nnodes=2 --nproc_per_node=${{SLURM_GPUS_PER_TASK:-8}} {MEETS}",
-        f"srun --gpus-per-task=4 sh -c 'torchrun --nproc_per_node=$SLURM_GPUS_PER_TASK {MEETS}'",
-    ],
-)
-def test_processes_that_slurm_counts_are_multiplied_by_its_tasks(launch):
-    assert {rule for _, rule in found(f"{EIGHT}{launch}\n")} == {"launcher-in-each-task"}
-
-
-@pytest.mark.parametrize(
-    "launch",
-    [
-        f"srun --ntasks-per-node=1 torchrun --nproc_per_node=$SLURM_GPUS_PER_NODE {MEETS}",
-        f"srun torchrun --nproc_per_node=$SLURM_GPUS_PER_TASK {MEETS}",
-        f"srun --gpus-per-task=4 torchrun --nproc_per_node=$SLURM_GPUS_PER_TASK {MEETS}",
-        f"srun torchrun --nproc_per_node=$GPUS {MEETS}",
-        "srun python a.py --gpus=$SLURM_GPUS_PER_NODE",
-    ],
-)
-def test_one_launcher_on_a_node_or_an_unknown_count_is_silent(launch):
-    assert found(f"{EIGHT}{launch}\n") == set()
-
-
 @pytest.mark.parametrize(
     "launch",
     [
