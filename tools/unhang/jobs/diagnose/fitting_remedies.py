@@ -39,7 +39,8 @@ _CLAUSE = re.compile(
 
 SERVERS = ("vLLM", "SGLang", "TensorRT-LLM", "LMDeploy", "TGI")  # programs of signatures
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
-_FRAMEWORK = re.compile(r"; with (?P<kind>JAX|Horovod|PyTorch): ")
+FRAMEWORKS = ("JAX", "Horovod", "PyTorch")
+_FRAMEWORK = re.compile(rf"; with (?P<kind>{'|'.join(FRAMEWORKS)}): ")
 _OF_PYTORCH = ("PyTorch", "torch", "Lightning", "DeepSpeed", "accelerate", "FSDP", "Megatron")
 
 _FRAMEWORK_NAMES = {"llamafactory": "llama-factory"}
@@ -116,8 +117,10 @@ def fitting_remedy(
         remedy = {
             **remedy,
             "person": for_these_kinds(
-                for_these_frameworks(
-                    for_these_launchers(remedy["person"], launchers(facts)), frameworks(facts)
+                for_these_kinds(
+                    for_these_launchers(remedy["person"], launchers(facts)),
+                    frameworks(facts) or FRAMEWORKS,
+                    _FRAMEWORK,
                 ),
                 kinds(facts),
             ),
@@ -232,7 +235,7 @@ def serves(facts: Facts) -> bool:
 def frameworks(facts: Facts) -> tuple[str, ...]:
     """The frameworks of which the log has lines."""
     programs = " ".join(_programs(facts) - {"any"})
-    seen = [name for name in ("JAX", "Horovod") if name in programs]
+    seen = [name for name in FRAMEWORKS[:2] if name in programs]
     return (
         *seen,
         *(
@@ -243,14 +246,8 @@ def frameworks(facts: Facts) -> tuple[str, ...]:
     )
 
 
-def for_these_frameworks(person: str, told: Sequence[str]) -> str:
-    """The text without clauses for other frameworks than those of the log; with all where none is
-    known."""
-    return for_these_kinds(person, told, _FRAMEWORK) if told else person
-
-
 def for_these_kinds(person: str, told: Sequence[str], kinds_of: re.Pattern[str] = _KIND) -> str:
-    """The text without clauses for other kinds of job than those of the log."""
+    """The text without clauses for other kinds of job, or frameworks, than those of the log."""
     head, clauses = _clauses(person, kinds_of)
     return "".join([head, *(text for one, text in clauses if one["kind"] in told)])
 

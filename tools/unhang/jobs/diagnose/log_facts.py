@@ -16,7 +16,14 @@ from unhang.core.verdict.by_stacks import MAIN, Stack, Standing, seen_in_stacks,
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
 from unhang.core.verdict.waiting import Recording, WaitedFor
-from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
+from unhang.jobs.diagnose.log_groups import (
+    EVERYBODY,
+    WHOLE_JOB,
+    Process,
+    Timeout,
+    log_groups,
+    ranks_of_processes,
+)
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_hosts import host_of_file, hosts_in_names, hosts_in_words
@@ -38,6 +45,7 @@ from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
+SIZES = {"world_size": "value", "init_start": "nranks", "init_complete": "nranks"}
 # facts of lines that follow from another rank's end or wait
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
 # lines of torchrun's list of failures
@@ -115,6 +123,16 @@ class Facts:
                 if rank >= 0
             },
         }
+
+    @cached_property
+    def set_up(self) -> Sequence[Event]:
+        """NCCL's lines about the members of communicators."""
+        return (*self.of("init_start"), *self.of("init_complete"))
+
+    @cached_property
+    def rank_of_process(self) -> Mapping[Process, int]:
+        """(host, process) -> its rank, by these lines."""
+        return ranks_of_processes(self.set_up)
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -360,15 +378,10 @@ def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:
 def _logged_size(by_fact: Mapping[str, Sequence[Event]]) -> int | None:
     """The number of ranks, if a line of the log has it."""
     shown = [
-        event.number("value")
-        for event in by_fact.get("world_size", ())
-        if event.fields.get("value")
-    ]
-    shown += [
-        event.number("nranks")
-        for name in ("init_start", "init_complete")
+        event.number(size)
+        for name, size in SIZES.items()
         for event in by_fact.get(name, ())
-        if event.fields.get("nranks")
+        if event.fields.get(size)
     ]
     if shown:
         return max(shown)
@@ -413,10 +426,7 @@ def describe(facts: Facts) -> dict[str, Any]:
             if facts.of(name)
         },
         "gpus": _valued(facts.of("gpu")),
-        "topology": [
-            {"value": " ".join(event.text.split()), "file": event.file, "line": event.line}
-            for event in facts.of("topology")[:MOST_LISTED]
-        ],
+        "topology": _counted(facts.of("topology"), lambda event: " ".join(event.text.split())),
         "transports": _counted(facts.of("transport"), _transport),
         "network": {
             "chosen": _valued(facts.of("network_used")),

@@ -42,6 +42,9 @@ SAME_SIZE = (
 )
 
 
+Process = tuple[str | None, str | None]  # host, pid
+
+
 @dataclass(frozen=True)
 class Timeout:
     """One rank's collective that did not end. rank: of the job, None if the line does not tell it;
@@ -316,21 +319,29 @@ def _everybody(known: Mapping[int, int], world_size: int | None) -> Group:
     return Group(EVERYBODY, all_members(known, size, 1), size if world_size else None)
 
 
-def communicators(starts: Iterable[Event]) -> set[tuple[int, ...]]:
-    """The members of each communicator, from NCCL's `rank 3 nranks 8 … commId 0x…`: the largest one
-    of a process numbers it as the job does."""
-    rows = [
-        (event.fields["comm"], (event.prefix.host, event.prefix.pid),
-         event.number("rank"), event.number("nranks"))
-        for event in starts
-        if event.fields.get("comm") and event.prefix.pid and not event.quoted
-    ]  # fmt: skip
+def ranks_of_processes(lines: Iterable[Event]) -> dict[Process, int]:
+    """{(host, process): rank}, from NCCL's `rank 3 nranks 8`: the largest communicator numbers it
+    as the job does. None of a process that has several ranks."""
+    rows = {
+        ((one.prefix.host, one.prefix.pid), one.number("rank"), one.number("nranks"))
+        for one in lines
+        if one.prefix.pid and not one.quoted
+    }
     world = max((size for *_, size in rows), default=0)
-    ranks = {process: number for _, process, number, size in rows if size == world}
+    ranks = [(process, rank) for process, rank, size in rows if size == world]
+    times = Counter(process for process, _ in ranks)
+    return {process: rank for process, rank in ranks if times[process] == 1}
+
+
+def communicators(starts: Iterable[Event]) -> set[tuple[int, ...]]:
+    """The members of each communicator, from NCCL's `rank 3 nranks 8 … commId 0x…`."""
+    ranks = ranks_of_processes(starts)
     by_comm: dict[tuple[str | None, int], dict[int, int]] = {}
-    for comm, process, number, size in rows:
-        if process in ranks:
-            by_comm.setdefault((comm, size), {})[number] = ranks[process]
+    for event in starts:
+        rank = ranks.get((event.prefix.host, event.prefix.pid))
+        if rank is not None and (comm := event.fields.get("comm")):
+            key = comm, event.number("nranks")
+            by_comm.setdefault(key, {})[event.number("rank")] = rank
     return {all_members(known, size) for (_, size), known in by_comm.items()} - {()}
 
 

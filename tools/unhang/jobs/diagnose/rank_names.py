@@ -19,7 +19,7 @@ def named_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(parts[:MOST_PARTS])}{cut}"
 
 
-def each_rank(ranks: Iterable[int]) -> tuple[str, ...]:
+def each_rank(ranks: Iterable[object]) -> tuple[str, ...]:
     """(`rank 2`, `rank 7`)."""
     return tuple(f"rank {rank}" for rank in ranks)
 

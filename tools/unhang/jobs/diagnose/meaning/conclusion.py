@@ -564,7 +564,8 @@ def is_from_a_program(facts: Facts) -> bool:
     lines = (
         event
         for event in facts.events
-        if event.file not in own and event.kind != "folklore" and event.fact not in NAMES
+        if event.file not in own
+        and (event.prefix.pid or (event.kind != "folklore" and event.fact not in NAMES))
     )
     return any(True for _ in lines) or bool(
         rank_that_stopped(facts)
@@ -658,16 +659,11 @@ def _server(facts: Facts) -> Conclusion | None:
     if not (starts := facts.said("server_started")):
         return None
     started, failed = starts[-1], unknown_failure(facts)
-    after = (
-        failed.event.line
-        if failed and isinstance(failed.event, Event) and failed.event.file == started.file
-        else 0
-    )
-    return (
-        failed
-        if failed and after > max(started.line, last_answer(facts, started.file))
-        else Conclusion("healthy", SERVES, started)
-    )
+    event = failed.event if failed else None
+    answered = last_answer(facts, started.file)
+    if isinstance(event, Event) and event.follows(started) and event.line > answered:
+        return failed
+    return Conclusion("healthy", SERVES, started)
 
 
 def _xid(facts: Facts) -> Conclusion | None:

@@ -3,11 +3,8 @@ print."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from unhang.core.quotes import leading_words
 from unhang.core.text import counted
 from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.fitting_remedies import serves
@@ -23,7 +20,6 @@ from unhang.jobs.diagnose.meaning.evidence import (
     weighed,
 )
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
-from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import each_rank, named_ranks, ring_in_words
 
 START_UP_SEQ = 50  # a collective so early belongs to start-up
@@ -35,8 +31,6 @@ BETWEEN_STAGES = {"SEND", "RECV"}
 # torch prints the largest number for a batch of messages, which has no size
 SIZE_OF_A_BATCH = "NumelIn=18446744073709551615"
 MOST_UNLIKE = 4  # values that are shown where ranks differ
-FEWEST_ALIKE = 2  # minimum number of ranks with the same value if one rank has another
-_NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 
 
 def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
@@ -211,41 +205,6 @@ def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidenc
     )
     yield Evidence(first, HINTING + 0.4, why, events[:2], "late-hang")
     yield Evidence(second, HINTING, why, events[:1], "late-hang")
-
-
-def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
-    """All ranks print a line with the same value, except one with another value, and the ranks do
-    not meet.
-
-    Decides diagnose_real_jobs/mesh-shape-of-one-rank-differs, diagnose_batches/9/039.
-    """
-    waits = facts.said("timeout", "store_timeout")
-    if not (waits or hang_signs(facts) or facts.has("waits-for-communicator-id")):
-        return
-    by_shape: dict[str, dict[int, Event]] = {}
-    for event in facts.of("rank_said"):
-        by_shape.setdefault(_shape(event), {}).setdefault(_speaker(event), event)
-    for spoken in by_shape.values():
-        values = Counter(event.fields["phrase"] for event in spoken.values())
-        if len(values) == 2 and len(spoken) > FEWEST_ALIKE and min(values.values()) == 1:
-            odd = next(event for event in spoken.values() if values[event.fields["phrase"]] == 1)
-            other = next(event for event in spoken.values() if values[event.fields["phrase"]] > 1)
-            why = (
-                f"rank {_speaker(odd)} alone says: {leading_words(odd.fields['phrase'] or '', 60)};"
-                f" the others say: {leading_words(other.fields['phrase'] or '', 60)}"
-            )
-            who, name = (f"rank {_speaker(odd)}",), "one-rank-says-otherwise"
-            yield Evidence("rank_desync_app", STRONG - 0.5, why, (odd, other), name, who=who)
-            return
-
-
-def _speaker(event: Event) -> int:
-    return int(event.fields.get("rank") or event.fields.get("number") or -1)
-
-
-def _shape(event: Event) -> str:
-    """The line without its numbers."""
-    return _NUMBERS.sub("#", event.fields.get("phrase") or "")
 
 
 def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:

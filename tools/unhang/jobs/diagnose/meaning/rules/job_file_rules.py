@@ -85,11 +85,10 @@ def device_in_doubt(facts: Facts) -> Event | None:
     """A line that suggests ranks with wrong GPUs, memory that ran out on GPU 0, or a hang before
     the first step."""
     for event in facts.plain:
-        if "rank_device_mapping" in event.signature.for_ or (
-            "oom" in event.signature.for_ and "GPU 0" in event.text
-        ):
+        causes = event.signature.for_
+        if "rank_device_mapping" in causes or ("oom" in causes and "GPU 0" in event.text):
             return event
-    return next(iter(hang_signs(facts)), None) if not facts.of("training_step") else None
+    return None if facts.of("training_step") else next(iter(hang_signs(facts)), None)
 
 
 def no_such_device(facts: Facts) -> Event | None:
@@ -258,14 +257,10 @@ def _takes(pattern: str, name: str) -> bool:
 
 
 def _interfaces(facts: Facts) -> set[str]:
-    found = {event.fields.get("interface") or "" for event in facts.of("bootstrap")}
-    found |= {
-        event.fields.get(name) or ""
-        for event in facts.of("socket_interfaces")
-        for name in ("interface", "second")
-    }
-    found |= {event.fields.get("name") or "" for event in facts.of("interface")}
-    return found - {""}
+    events = map(facts.of, ("bootstrap", "socket_interfaces", "interface"))
+    names = ("interface", "second", "name")
+    found = {one.fields.get(name) for those in events for one in those for name in names}
+    return {*filter(None, found)}
 
 
 def _failed_connections(facts: Facts) -> Iterator[Event]:

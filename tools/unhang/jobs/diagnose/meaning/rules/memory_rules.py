@@ -129,7 +129,7 @@ def _members(
     """Of NCCL's lines of members of communicators that are alike in `by` and several in `of`:
     (values, {value of `of`: its first line})."""
     found: dict[tuple[str | None, ...], dict[str, Event]] = {}
-    for event in (*facts.of("init_start"), *facts.of("init_complete")):
+    for event in facts.set_up:
         part = {**event.fields, "host": event.prefix.host, "pid": event.prefix.pid}
         if part["pid"] and part.get("bus"):
             key = tuple(map(part.get, by))
@@ -183,7 +183,7 @@ def killed_for_memory_is_no_rank(facts: Facts) -> Iterator[Evidence]:
     Keeps silent: diagnose_odd_ones/tables/memory-of-a-stranger.
     """
     killed = [one for one in facts.has("kernel-oom-kill") if one.fields.get("task")]
-    ranks = {one.prefix.pid for one in facts.of("init_complete")} - {None}
+    ranks = {pid for _, pid in facts.rank_of_process}
     of_kernel = {one.file for one in killed}
     if (
         killed

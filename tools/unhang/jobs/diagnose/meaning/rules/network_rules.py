@@ -28,15 +28,12 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/10/009.
     """
-    several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(
-        int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
-    )
     several = (
-        several
-        or bool(facts.of("socket_failed"))
+        len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1
+        or any(event.number("value") > 1 for event in facts.of("nnodes"))
+        or facts.of("socket_failed")
         or any(event.id.startswith(("nccl-connect", "torch-connect")) for event in facts.events)
-    )
-    several = several and not (facts.of("local_peer_closed") and len(facts.hosts) < 2)
+    ) and not (facts.of("local_peer_closed") and len(facts.hosts) < 2)
     # another run of the same host is an experiment
     reached = {event.prefix.host for event in facts.of("bootstrap") if not _is_unreachable(event)}
     for event in facts.of("bootstrap"):
@@ -99,14 +96,11 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/10/026.
     """
-    none, channels = (
-        facts.of("net_ib_none") or facts.of("network_socket"),
-        facts.of("socket_channel"),
-    )
+    none = facts.of("net_ib_none") or facts.of("network_socket")
     if not none or any("via NET/IB" in event.text for event in facts.of("transport")):
         return
     wanted = [*facts.set_to(*_WANTED), *facts.of("ib_adapter")]
-    if wanted and (channels or speed_falls(facts)):
+    if wanted and (facts.of("socket_channel") or speed_falls(facts)):
         yield Evidence(
             "ib_misconfig",
             STRONG,

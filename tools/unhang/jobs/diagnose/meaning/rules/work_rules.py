@@ -3,15 +3,20 @@ hosts that differ."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import PurePath
 
+from unhang.core.catalogue.own_tables import table
+from unhang.core.quotes import leading_words
 from unhang.core.text import counted
 from unhang.core.verdict.activities import STARTING
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name, rank_of
+from unhang.jobs.diagnose.meaning.events import ENDS
 from unhang.jobs.diagnose.meaning.evidence import (
     HINTING,
     STRONG,
@@ -21,7 +26,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
     weighed,
 )
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
-from unhang.jobs.diagnose.rank_names import named_ranks
+from unhang.jobs.diagnose.rank_names import each_rank, named_ranks
 
 # lines; single-rank work at most this many lines before a timeout was still running
 NEAR_LINES = 15
@@ -30,7 +35,9 @@ MOST_OF_A_STEP = 0.6
 # variables, and options of programs as py-spy shows them, that are equal for all ranks of a job
 MEETING_PLACES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "dist-url", "dist_url",
                   "init-method", "init_method", "master-port", "master_port")  # fmt: skip
+_NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 Listed = tuple[str, int, Event]
+Sides = dict[str, dict[int | str, Event]]  # {what: {who says it: the line}}
 
 
 def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
@@ -77,10 +84,9 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
     ]
     data += _open_ended(facts, first)
     data.sort(key=lambda event: event.line)
-    done = [event for event in facts.of("data_done") if event.file == first.file]
     if (
         data
-        and not any(event.line > data[-1].line for event in done)
+        and not any(event.follows(data[-1]) for event in facts.of("data_done"))
         and int(data[-1].fields.get("percent") or 0) < 100
     ):
         percent = data[-1].fields.get("percent")
@@ -101,21 +107,12 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
     if alone and not {0, rank_of(alone[-1])} & {
         one.rank for one in facts.timeouts if one.rank is not None
     }:
-        yield Evidence(
-            "watchdog_timeout_too_short",
-            STRONG,
+        why = (
             "a rank was at long work (saving, merging, evaluating, compiling) when the others'"
-            " timeout expired",
-            (alone[-1], first),
-            "single-rank-work",
+            " timeout expired"
         )
-        yield Evidence(
-            "slow_rank_or_io",
-            SUPPORTING,
-            "one rank worked while the others waited",
-            (alone[-1],),
-            "single-rank-work",
-        )
+        weights = {"watchdog_timeout_too_short": STRONG, "slow_rank_or_io": SUPPORTING}
+        yield from weighed(weights, why, (alone[-1], first), "single-rank-work")
 
 
 def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
@@ -211,21 +208,16 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
         or _steps_follow(facts, members[-1])
     ):
         return
-    times = Counter(event.fields["rank"] for event in members)
-    if min(times.values()) > 1 and sum(times.values()) == max(
-        event.number("nranks") for event in members
-    ):
-        ranks = ", ".join(f"rank {rank}" for rank in sorted(int(one or 0) for one in times)[:4])
+    times = Counter(event.number("rank") for event in members)
+    wanted = max(event.number("nranks") for event in members)
+    if min(times.values()) > 1 and len(members) == wanted:
+        ranks = ", ".join(each_rank(sorted(times)[:4]))
         why = f"{ranks} start {min(times.values())} times each: each node counts its ranks from 0"
         yield Evidence("launch_mismatch", STRONG, why, tuple(members[:2]), "ranks-start-twice")
         return
-    started, wanted = (
-        {event.fields["rank"] for event in members},
-        max(event.number("nranks") for event in members),
-    )
-    if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
-        why = f"{len(started)} of {wanted} ranks start, the others print nothing"
-        weight = WEAK if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
+    if len(times) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
+        why = f"{len(times)} of {wanted} ranks start, the others print nothing"
+        weight = WEAK if len(times) == 1 and _log_ends_with(facts, members[-1]) else STRONG
         yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
 
 
@@ -354,26 +346,25 @@ def _core(event: Event) -> str:
     return str(number.bit_length() - 1) if number and number & (number - 1) == 0 else ""
 
 
-def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
-    """Ranks or nodes were started with different values of a setting that all ranks of a job share:
-    all its ranks show theirs and none made a step, or both sides waited in vain, or all start. A
-    rank on two sides is of two jobs or attempts in one folder, and one that met at another port is
-    of an earlier attempt.
+def ranks_have_unlike_settings(facts: Facts) -> Iterator[Evidence]:
+    """Ranks or nodes were started with different values of a setting that all ranks of a job share,
+    of their rendezvous or of NCCL, by the table of its variables: all its ranks show theirs and
+    none made a step, or both sides waited in vain, or all start. A rank on two sides is of two jobs
+    or attempts in one folder, and one that met at another port is of an earlier attempt.
 
     Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous,
     diagnose_odd_ones/many_ranks/two-ports-in-files-of-one-line,
-    diagnose_odd_ones/stacks/two-addresses-in-command-lines.
+    diagnose_odd_ones/stacks/two-addresses-in-command-lines,
+    diagnose_odd_ones/many_ranks/one-rank-with-another-algorithm.
     """
     # lines of whoever finds nobody at an address
     in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
     all_start = {one.activity.name for one in facts.standings.values()} == {STARTING}
-    for name in MEETING_PLACES:
-        sides: dict[str, dict[int | str, Event]] = {}
-        for one in facts.of("setting"):
-            if one.fields["name"] == name:
-                # a file each of a rank or a node
-                who = one.file if (rank := rank_of(one)) is None else rank
-                sides.setdefault(str(one.fields["value"]), {}).setdefault(who, one)
+    works = facts.steps or any(map(facts.of, ("training_step", "bar", *ENDS)))
+    known = table("nccl_variables").items()
+    of_nccl = [name for name, row in known if row.get("must_agree") == "error"]
+    for name in (*MEETING_PLACES, *of_nccl):
+        sides = _sides(facts, name)
         given = [who for side in sides.values() for who in side]
         waited = {
             value
@@ -382,15 +373,59 @@ def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
         }
         # at one address a side may end its wait, and the others' is for more than there are
         enough = all_start or waited == {*sides} or (waited and name == "WORLD_SIZE")
-        whole = len(given) >= AT_LEAST and {*given} == {*range(len(given))} and not facts.steps
-        if len(sides) > 1 and (enough or whole) and len(given) == len({*given}):
-            by_size = sorted(sides.items(), key=lambda one: len(one[1]))
-            told = tuple(f"{_named(side, facts)}: {name}={value}" for value, side in by_size)
-            first = (evidence_of(next(iter(side.values()))) for _, side in by_size)
-            yield Evidence(
-                "launch_mismatch", STRONG + 2, "; ".join(told), (), "two-rendezvous",
-                places=tuple(first), who=told,
-            )  # fmt: skip
+        whole = len(given) >= AT_LEAST and {*given} == {*range(len(given))} and not works
+        what = ("launch_mismatch", STRONG + 2, "two-rendezvous")
+        if name in of_nccl:
+            what = ("env_var_misconfig", STRONG, "unlike-settings")
+        if enough or whole:
+            yield from _unlike(facts, sides, *what)
+
+
+def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
+    """All ranks print a line with the same value, except one with another value, and the ranks do
+    not meet.
+
+    Decides diagnose_real_jobs/mesh-shape-of-one-rank-differs, diagnose_batches/9/039.
+    """
+    waits = facts.said("timeout", "store_timeout")
+    if not (waits or hang_signs(facts) or facts.has("waits-for-communicator-id")):
+        return
+    by_shape: dict[str, Sides] = {}
+    for event in facts.of("rank_said"):
+        phrase = event.fields["phrase"] or ""
+        rank = int(event.fields["rank"] or event.fields["number"] or -1)
+        sides = by_shape.setdefault(_NUMBERS.sub("#", phrase), {})
+        sides.setdefault(leading_words(phrase, 60), {}).setdefault(rank, event)
+    for sides in by_shape.values():
+        fewest, *others = sorted(sides.values(), key=len)
+        if len(fewest) == len(others) == 1 < len(others[0]):
+            found = _unlike(
+                facts, sides, "rank_desync_app", STRONG - 0.5, "one-rank-says-otherwise"
+            )
+            yield from (replace(one, who=each_rank(fewest)) for one in found)
+            return
+
+
+def _sides(facts: Facts, name: str) -> Sides:
+    """{setting: {rank, or file of a rank or a node: its line}}."""
+    sides: Sides = {}
+    for one in facts.set_to(name):
+        rank = facts.rank_of_process.get((one.prefix.host, one.prefix.pid), rank_of(one))
+        value = str(one.fields["value"]).strip("\"'").lower()
+        who = one.file if rank is None else rank
+        sides.setdefault(f"{name}={value}", {}).setdefault(who, one)
+    return sides
+
+
+def _unlike(facts: Facts, sides: Sides, cause: str, weight: float, name: str) -> Iterator[Evidence]:
+    """The evidence of what several say unlike each other, the fewest first; who says two things is
+    of two jobs or attempts."""
+    given = [who for side in sides.values() for who in side]
+    if len(sides) > 1 and len(given) == len({*given}):
+        by_size = sorted(sides.items(), key=lambda one: len(one[1]))
+        told = tuple(f"{_named(side, facts)}: {what}" for what, side in by_size)
+        first = tuple(evidence_of(next(iter(side.values()))) for _, side in by_size)
+        yield Evidence(cause, weight, "; ".join(told), (), name, places=first, who=told)
 
 
 def _named(side: Iterable[int | str], facts: Facts) -> str:
@@ -407,18 +442,11 @@ def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_outputs/launchers_and_containers/torch-of-nodes,
     diagnose_outputs/launchers_and_containers/python-of-nodes.
     """
-    by_name: dict[str, dict[str, Event]] = {}
+    by_name: dict[str, Sides] = {}
     for event in facts.of("version_of_host"):
         name = event.fields["name"] or "it"
-        by_name.setdefault(name, {}).setdefault(event.fields["value"] or "", event)
-    for name, by_value in by_name.items():
-        if len(by_value) > 1 and len({event.fields["host"] for event in by_value.values()}) > 1:
-            first, other = list(by_value.values())[:2]
-            why = (
-                f"{name} is {first.fields['value']} on {first.fields['host']} and"
-                f" {other.fields['value']} on {other.fields['host']}"
-            )
-            yield Evidence(
-                "software_versions_differ", STRONG, why, (first, other), "versions-of-hosts"
-            )
-            return
+        sides = by_name.setdefault(name, {})
+        what = f"{name} {event.fields['value']}"
+        sides.setdefault(what, {}).setdefault(str(event.fields["host"]), event)
+    for sides in by_name.values():
+        yield from _unlike(facts, sides, "software_versions_differ", STRONG, "versions-of-hosts")
