@@ -107,16 +107,13 @@ def _indexes(node: AST) -> Iterator[AST]:
     f"cuda:{X}", device_ids=[X]."""
     if isinstance(node, Call):
         name = last_name(node)
-        yield from node.args[name == "device" :][:1] if name in _OF_INDEX else ()
+        yield from node.args[name == "device" :][:1] if name in listed("of an index") else ()
         for given in keywords(node, "device_ids", "device_id", "output_device"):
             yield from given.elts[:1] if isinstance(given, List) else (given,)
     elif isinstance(node, JoinedStr):
         head, *rest = map(text_of, node.values)
         if head == "'cuda:'" and len(rest) == 1:
             yield from (one.value for one in of_kind(node.values, FormattedValue))
-
-
-_OF_INDEX = ("set_device", "device", "cuda")
 
 
 def line_of_local_device(nodes: Nodes, names: Names) -> int | None:

@@ -63,11 +63,6 @@ Nodes = Sequence[AST]
 Statements = Sequence[stmt]
 Lines = Sequence[str]
 DEEPEST = 24  # maximum nesting of a condition, and maximum parts of a dotted name
-# Class of a variable's value -> kind of the variable.
-_MADE_BY = {
-    "Accelerator": "accelerator", "Fabric": "fabric", "FSDP": "fsdp",
-    "FullyShardedDataParallel": "fsdp", "DDP": "ddp", "DistributedDataParallel": "ddp",
-}  # fmt: skip
 # kinds of parameters, of which only the name is known
 _CALLED = {"accelerator": "accelerator", "fabric": "fabric"}
 _ORDERED = {Gt: Lt, GtE: LtE, Lt: Gt, LtE: GtE}
@@ -283,11 +278,9 @@ def _kinds(nodes: Nodes) -> dict[str, str]:
         if not isinstance(value, Call):
             continue
         called, full = last_name(value), dotted(value.func)
-        if called in _MADE_BY and not first:
-            kinds[name] = _MADE_BY[called]
-        elif full == "deepspeed.initialize":
-            kinds[name] = "engine"
-        elif called.endswith("Trainer") and not first and full.partition(".")[0] in libraries:
+        for kind in listed(f"made by {called}") | listed(f"made by {full}"):
+            kinds[name] = kind
+        if called.endswith("Trainer") and not first and full.partition(".")[0] in libraries:
             kinds[name] = "trainer"
             asked = keywords(value, "devices", "gpus")  # with one rank 0 may use it alone
             if any(isinstance(one, Constant) and one.value == 1 for one in asked):
