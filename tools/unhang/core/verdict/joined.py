@@ -30,30 +30,30 @@ class Seen(NamedTuple):
 
 def one_answer(answers: Iterable[WaitedFor], seen: Seen) -> WaitedFor:
     """The answer of all kinds together; the most certain one where they have nobody in common,
-    which is no more than possible then. Two kinds that agree are likely at least."""
+    which is no more than possible then, and names nobody whom a stack shows waiting while others
+    are elsewhere. Two kinds that agree are likely at least."""
     known = sorted(answers, key=_strength, reverse=True)
     if not known or seen.goes_on:
         return WaitedFor()
     best = known[0]
     named = [{*one.roots} for one in known if one.roots and not one.left_the_order]
     if {*best.roots} in named:
-        best = _with_common(best, [*named, *filter(None, [{*seen.stands}])])
+        best = _with_common(best, [*named, *filter(None, [{*seen.stands}])], seen)
     if best.roots and seen.works.issuperset(best.roots):
         best = replace(best, certainty=POSSIBLE)
-    if seen.serves.intersection(best.roots):
-        best = replace(best, roots=(), waits=(), follows=(*best.waits, *best.follows))
     return best
 
 
-def _with_common(best: WaitedFor, named: Sequence[set[int]]) -> WaitedFor:
+def _with_common(best: WaitedFor, named: Sequence[set[int]], seen: Seen) -> WaitedFor:
     common = set.intersection(*named)
-    if not common:
-        return replace(best, certainty=POSSIBLE)
-    roots = tuple(rank for rank in best.roots if rank in common)
-    waits = tuple(wait for wait in best.waits if common & {*wait.awaited})
+    meant = (common or {*best.roots} - seen.waits) - seen.serves
+    roots = tuple(rank for rank in best.roots if rank in meant)
+    waits = tuple(wait for wait in best.waits if meant & {*wait.awaited})
     follows = tuple(wait for wait in (*best.waits, *best.follows) if wait not in waits)
-    certainty = LIKELY if len(named) > 1 and best.certainty == POSSIBLE else best.certainty
-    return replace(best, roots=roots, waits=waits, follows=follows, certainty=certainty)
+    agreed = LIKELY if len(named) > 1 and best.certainty == POSSIBLE else best.certainty
+    return replace(
+        best, roots=roots, waits=waits, follows=follows, certainty=agreed if common else POSSIBLE
+    )
 
 
 def _strength(answer: WaitedFor) -> int:

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.meaning.evidence import Evidence
+from unhang.jobs.diagnose.meaning.evidence import RANK, Evidence
 
 MOST_NAMED = 8
 # facts of lines whose rank waited for others
 HEADED_LINES = 100
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
-_RANK = re.compile(r"rank \d+")
 _NODE_RANK = re.compile(r"--(?:node|machine)[_-]rank[= ](\d{1,4})\b")
 
 
@@ -23,7 +22,7 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     """The devices and hosts that the lines of a cause name, each once, from the strongest line on;
     a GPU's serial number is added to its address. Of the ranks that kinds of evidence infer, those
     that all of them name; and who prints that it waited is not the one that is waited for."""
-    inferred = [{who for who in one.who if _RANK.fullmatch(who)} for one in evidence]
+    inferred = [one.ranks for one in evidence]
     roots = {f"rank {rank}" for rank in facts.answer.roots}
     common = set.intersection(*filter(None, [*inferred, roots])) if any(inferred) else set()
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
@@ -35,10 +34,10 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
         for text in _of_event(event, facts):
             if misses and text.startswith("host "):
                 continue
-            if event.fact not in table("groups")["waited"]["names"] or not _RANK.fullmatch(text):
+            if event.fact not in table("groups")["waited"]["names"] or not RANK.fullmatch(text):
                 named.setdefault(text)
-    found = [who for who in named if not common or who in common or not _RANK.fullmatch(who)]
-    ranks = [who for who in found if _RANK.fullmatch(who)][:1]
+    found = [who for who in named if not common or who in common or not RANK.fullmatch(who)]
+    ranks = [who for who in found if RANK.fullmatch(who)][:1]
     host = facts.host_of.get(int(ranks[0].removeprefix("rank "))) if ranks else None
     if host and not any(who.startswith("host ") for who in found):
         found.insert(found.index(ranks[0]) + 1, f"host {host}")

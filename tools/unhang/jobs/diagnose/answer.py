@@ -123,6 +123,7 @@ def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     if others and not diagnosis["decided"]:
         also = [f"{one['title']} ({one['certainty']})" for one in others[:2]]
         lines.append(f"or: {'; '.join(also)}")
+    lines += [f"against: {one['says']}" for one in first["against"][:1]]
     do = "do" if first["certainty"] == "sure" else "if so"
     because = "" if first["means"].startswith("because") else "because "
     return VerdictScreen(

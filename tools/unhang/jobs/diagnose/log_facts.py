@@ -241,7 +241,8 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         (call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values()
     )
     last = {scan.file: tuple(scan.last) for scan in scans if scan.last}
-    size = logged or _highest_rank(by_fact, timeouts)
+    gave_up = [one.rank for one in timeouts if one.rank is not None]
+    size = logged or (max(*gave_up, *words, *seen.ranks) + 1 if gave_up else None)
     set_up = (
         event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ())
     )
@@ -390,20 +391,6 @@ def _logged_size(by_fact: Mapping[str, Sequence[Event]]) -> int | None:
         nodes = [int(event.fields["value"] or 1) for event in by_fact.get("nnodes", ())]
         return int(shape[-1].fields["per_node"] or 1) * (max(nodes) if nodes else 1)
     return None
-
-
-def _highest_rank(
-    by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeout]
-) -> int | None:
-    """The number of ranks up to the highest one that a line names, where ranks timed out."""
-    ranks = [timeout.rank for timeout in timeouts if timeout.rank is not None]
-    prefixed = [
-        event.prefix.rank
-        for events in by_fact.values()
-        for event in events
-        if event.prefix.rank is not None
-    ]
-    return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
 def evidence_of(event: Event | RankLine) -> dict[str, Any]:

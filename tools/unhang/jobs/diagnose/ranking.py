@@ -104,16 +104,12 @@ def _by_points(rows: Mapping[str, Mapping[str, Any]], evidence: Sequence[Evidenc
             key=lambda one: -one.weight,
         )
         con = [one for one in evidence if one.cause == cause and one.weight < 0]
-        found.append(
-            Cause(
-                cause,
-                added_up(one.weight for one in pro) + sum(one.weight for one in con),
-                0.0,
-                str(row["severity"]),
-                tuple(pro),
-                tuple(con),
-            )
-        )
+        for one in pro[1:]:  # what names other ranks than the strongest contradicts it
+            if one.ranks and pro[0].ranks and pro[0].ranks.isdisjoint(one.ranks):
+                pro.remove(one)
+                con.append(replace(one, weight=-one.weight))
+        points = added_up(one.weight for one in pro) + sum(one.weight for one in con)
+        found.append(Cause(cause, points, 0.0, str(row["severity"]), tuple(pro), tuple(con)))
     found.sort(key=lambda one: (-one.points, one.id))
     hinted = [one for one in found if one.for_ and one.points >= LEAST_OF_HINTS]
     return [one for place, one in enumerate(hinted) if place < FEW or one.points >= LEAST_SCORE][

@@ -8,6 +8,7 @@ import pytest
 
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
+from unhang.jobs.diagnose.answer import answer_of
 from unhang.jobs.diagnose.diagnosing import diagnose
 
 FOLDER = Path(__file__).parents[4] / "fixtures/diagnose_joined"
@@ -67,6 +68,43 @@ CAME = """[rank{0}]:[E1129] Rank {0} successfully reached monitoredBarrier, but 
 waiting for send/recv from rank 0
 """
 MISSES = "[rank0]: RuntimeError: [Rank 0]: Ranks 3 failed to pass monitoredBarrier in 9 ms\n"
+
+
+RAS = """Job summary
+===========
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      1          4            1          4        4
+
+Warnings
+========
+
+#0-0 (33def8db729095a7) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+"""
+
+
+def test_two_kinds_that_name_unlike_ranks_contradict_each_other_on_the_screen(tmp_path):
+    for rank in range(4):
+        call, line = ("load (train.py:9)", 41) if rank == 2 else (IN, 40)
+        look = LOOK.format(pid=70 + rank, call=call, line=line, state="idle")
+        (tmp_path / f"rank{rank}.txt").write_text(look)
+    answers = [
+        f"  Rank {rank} has launched up to operation {60 - (rank == behind)} -- GPU {rank} managed"
+        f" by process {70 + rank} on node gpu01\n"
+        for behind in (2, 1)
+        for rank in range(4)
+    ]
+    said = []
+    for counts in (answers[:4], answers[4:]):
+        (tmp_path / "ras.txt").write_text(RAS + "".join(counts))
+        found = diagnose([str(tmp_path)])
+        first, lines = found["causes"][0], answer_of(found).screen.lines
+        row = found["waited_for"]["roots"]["ranks"]
+        said.append(
+            (first["where"][0], first["certainty"], row, "against: RAS: rank 1" in str(lines))
+        )
+    assert said == [("rank 2", "likely", "2", False), ("rank 2", "possible", "", True)]
 
 
 def test_rank_that_a_monitored_barrier_misses_is_the_one_and_not_who_came(tmp_path):

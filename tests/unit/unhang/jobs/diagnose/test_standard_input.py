@@ -46,7 +46,7 @@ def test_a_file_behind_standard_input_is_read(standard_input, tmp_path, capsys):
 def test_without_a_pipe_a_log_is_asked_for(standard_input, capsys):
     standard_input(os.open("/dev/null", os.O_RDONLY))
     assert main(["diagnose"]) == 2
-    assert "no logs, folders of logs or - are named" in capsys.readouterr().err
+    assert "no logs, folders of logs or - are given" in capsys.readouterr().err
 
 
 def test_a_folder_without_files_is_named(tmp_path, capsys):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ ABOVE_WARNING = 3.5  # from this score on a cause has the severity of its row
 ABOVE_INFO = 1.8  # from this score on it is a warning, below it a remark
 MOST_LINES = 4
 QUOTED_COUNTS = 0.25  # a line in a quotation or in source code is weak evidence about this run
+RANK = re.compile(r"rank \d+")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Evidence:
     places: tuple = ()  # {file, line, text} of further lines, which are no events
     who: tuple[str, ...] = ()
     words: Mapping[str, Any] = field(default_factory=dict)  # instead of those of its cause
+
+    @property
+    def ranks(self) -> set[str]:
+        """rank 3, for each rank of who."""
+        return {one for one in self.who if RANK.fullmatch(one)}
 
 
 def weighed(
