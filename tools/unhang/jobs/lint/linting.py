@@ -197,7 +197,8 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     if jobs and not any(role.host_network for job in jobs for role in job.roles):
         silent.add("guessed")  # eth0 is the interface of a pod's own network
     if any(
-        "standalone" in one.options or 1 in (one.waits, one.place.nodes) for one in launches
+        "standalone" in one.options or "1" in (str(one.waits), one.place.asked.get("nodes"))
+        for one in launches
     ) and not any(one.is_wide for one in launches):
         silent |= {"own_machine", "hides_between"}
     here = Context(
