@@ -166,7 +166,7 @@ class Launch(Crowd):
     def by_rank(self, name: str) -> bool:
         """Whether a variable is written as the rank in the whole job."""
         raw = self.command.raw.get(name, "")
-        return "%" not in raw and varies(raw, listed("ranks of a job"))
+        return raw != "" and "%" not in raw and varies(raw, listed("ranks of a job"))
 
     @property
     def starter(self) -> Step:

@@ -139,9 +139,10 @@ def _script(text: str, first: int = 1, depth: int = 0) -> Iterator[Setting]:
         else:
             lasting = how != "command"
             yield Setting(name, _plain(value), value.line, lasting, own=own, local=local)
+    only_tests = runs_only_tests(text)
     for command in script.commands:
         printed = command.words[:1] in (["echo"], ["printf"]) and not command.writes
-        tests = runs_only_tests(command.shown) or runs_only_tests(text)
+        tests = only_tests or runs_only_tests(command.shown)
         for before, word in pairwise([placed("", 0), *command.words]) if not printed else ():
             option = word.partition("=")[0] if word.startswith("--") else before
             pairs = word.removeprefix(f"{option}=")
