@@ -238,10 +238,12 @@ def test_what_an_older_collector_does_not_write_is_told(tmp_path, release, told)
     one = node("a1")
     one["facts"] |= {"collector": {"version": release}}
     one["facts"]["sections"] = {"driver": {"probe": {"status": "ok"}, "loaded": None}}
-    head = judge_run(read_run_input(write_run(tmp_path / "run", one)), load_catalogue(), TODAY)
+    catalogue, run = load_catalogue(), read_run_input(write_run(tmp_path / "run", one))
+    head = judge_run(run, catalogue, TODAY, conclude=conclusion(catalogue.rules))
     assert head.get("unwritten", {}).get("driver.packages") == (["a1"] if told else None)
     assert "driver.loaded" not in head.get("unwritten", {})
     assert any("an older collector read a1" in line for line in left_out(head)) is told
+    assert head["node_verdicts"]["partly read" if told else "healthy"] == ["a1"]
 
 
 @pytest.mark.parametrize(

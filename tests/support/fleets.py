@@ -12,6 +12,7 @@ from unhang.audit.judge.judged_node import JudgedNode
 from unhang.audit.rules.found import Found
 from unhang.audit.triage.causes import triage
 from unhang.audit.triage.grouping import Explaining
+from unhang_node.base.version import VERSION
 
 UNREAD = ("node-unreachable", "node-timeout", "node-answer-invalid", "node-missing", "node-failed")
 H200, A6000, RTX3090 = "NVIDIA H200", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 3090"
@@ -206,7 +207,7 @@ def node(
     wrapped = (
         None
         if facts is None
-        else {"schema": "unhang/node-facts/1", "collector": {"version": "0.1.0"}, "sections": facts}
+        else {"schema": "unhang/node-facts/1", "collector": {"version": VERSION}, "sections": facts}
     )
     return {
         "schema": "unhang/node/1",

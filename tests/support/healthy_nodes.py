@@ -27,11 +27,13 @@ from healthy_sections import (
     torch_section,
 )
 
+from unhang_node.base.version import VERSION
+
 
 def document(sections):
     return {
         "schema": "unhang/node-facts/1",
-        "collector": {"version": "0.1.0", "collected_via": "ansible", "as_root": True},
+        "collector": {"version": VERSION, "collected_via": "ansible", "as_root": True},
         "sections": sections,
     }
 

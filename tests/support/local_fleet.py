@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from unhang.core.ansible import ansible_env, packed_pynvml
+from unhang_node.base.version import VERSION
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240
@@ -30,7 +31,7 @@ START = (
 
 ANY_FACTS = {
     "schema": "unhang/node-facts/1",
-    "collector": {"version": "0.1.0", "collected_via": "ansible"},
+    "collector": {"version": VERSION, "collected_via": "ansible"},
     "sections": {"node": {"probe": {"status": "ok"}, "hostname": "planted"}},
 }
 

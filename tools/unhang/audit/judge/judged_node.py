@@ -22,7 +22,8 @@ class Board(NamedTuple):
 class JudgedNode:
     """read: whether its facts were read; scheduler: slurm, kubernetes or ""; policy: {} if it
     cannot be used; policy_key: equal for equal policies. boards: of its GPUs that have a serial
-    number. applied: of a node without GPUs, how many rules applied to it; None for a GPU node."""
+    number. applied: of a node without GPUs, how many rules applied to it; None for a GPU node.
+    whole: whether its collector writes all facts of today's."""
 
     read: bool
     scheduler: str = ""
@@ -30,6 +31,7 @@ class JudgedNode:
     policy_key: int = 0
     boards: tuple[Board, ...] = ()
     applied: int | None = None
+    whole: bool = True
 
 
 # (entries of findings.json, host -> node) -> more keys of its head

@@ -271,6 +271,7 @@ def _add_to_fleet(fleet: _Fleet, judged: _JudgedDocument) -> None:
         used.number,
         boards_of(sections),
         _applied(judged.verdicts) if is_without_gpus(sections) else None,
+        not document.unwritten,
     )
     fleet.groups.update(document.groups)
     if judged.verdicts.unread:

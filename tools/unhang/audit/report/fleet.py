@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from unhang.audit.report.folding import Fold
 from unhang.audit.report.phrases import STATUS_WORDS
 from unhang.audit.report.run import NodeSummary
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.nodeset import fold_hosts
-from unhang.core.run.findings import NOT_A_GPU_NODE
+from unhang.core.run.findings import NOT_A_GPU_NODE, PARTLY_READ
 from unhang.core.run.run_input import natural
 from unhang.core.text import counted, visible
 
@@ -28,13 +27,14 @@ MOST_NAMED = 60
 _UNGROUPED = ("all", "ungrouped")
 # In the order of harm: a node that does not answer comes before one with a lesser finding. A remark
 # (info) is no harm: its node is healthy.
-KINDS = ("critical", "down", "error", "warning", "cpu", "unknown", "ok")
+KINDS = ("critical", "down", "error", "warning", "cpu", "partly", "unknown", "ok")
 KIND_WORDS = {
     "critical": "critical",
     "down": "unread",
     "error": "error",
     "warning": "warning",
     "cpu": NOT_A_GPU_NODE,
+    "partly": PARTLY_READ,
     "unknown": "healthy, not all known",
     "ok": "healthy",
 }
@@ -92,12 +92,13 @@ def standings(
             numbers.setdefault(host, []).append(number)
     status = {node.host: node.status for node in nodes}
     standing_of = {}
+    worded = {KIND_WORDS[one]: one for one in KINDS if one not in HEALTHY}
     for host, found in numbers.items():
         unknown = unknown_by_host.get(host, 0)
         worst = min(found, key=lambda number: ranks[number - 1], default=0)
         verdict = verdicts.get(host, "")
         kind = "unknown" if unknown and not worst else "ok"
-        kind = {NOT_A_GPU_NODE: "cpu", **{one: one for one in SEVERITIES}}.get(verdict, kind)
+        kind = worded.get(verdict, kind)
         standing_of[host] = Standing(
             "down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst
         )

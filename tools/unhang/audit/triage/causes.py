@@ -21,7 +21,7 @@ from unhang.audit.triage.found import LAST
 from unhang.audit.triage.grouping import Explaining, Share, shares_of
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.run.actions import Setting, command
-from unhang.core.run.findings import NODE_VERDICTS, NOT_A_GPU_NODE
+from unhang.core.run.findings import NODE_VERDICTS, NOT_A_GPU_NODE, PARTLY_READ
 from unhang.core.run.run_input import natural
 
 MOST_DEVICES, MOST_PERSONS = 64, 8
@@ -154,7 +154,7 @@ def node_verdicts(
     shares: Sequence[Share], nodes: Mapping[str, JudgedNode], order: Mapping[str, int]
 ) -> dict[str, list[str]]:
     """Verdict -> hosts. Each node once: unread, else by its worst finding; with none above info it
-    is healthy, or not a GPU node."""
+    is healthy, or not a GPU node, or was read in part."""
     worst: dict[str, int] = {}
     for share in shares:
         for one in share.members:
@@ -163,7 +163,8 @@ def node_verdicts(
     for host in sorted(nodes, key=order.__getitem__):
         found = SEVERITIES[worst[host]] if host in worst else "info"
         if found == "info":
-            found = "healthy" if nodes[host].applied is None else NOT_A_GPU_NODE
+            found = "healthy" if nodes[host].whole else PARTLY_READ
+            found = found if nodes[host].applied is None else NOT_A_GPU_NODE
         by_verdict[found if nodes[host].read else "unread"].append(host)
     return by_verdict
 

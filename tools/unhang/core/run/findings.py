@@ -19,10 +19,11 @@ from unhang.core.text import visible
 _Severity = Literal["critical", "error", "warning", "info"]
 SEVERITIES: tuple[str, ...] = get_args(_Severity)
 NOT_A_GPU_NODE = "not a GPU node"  # no NVIDIA GPU and no driver: nothing to call healthy
+PARTLY_READ = "partly read"  # by an older collector, and nothing above info in what it read
 # rules of the policy's waivers: to correct one repairs no node
 OF_POLICY = ("waiver-expired", "waiver-of-unknown-rule")
 DISPUTED = ". Sources disagree: "  # what follows is for `report -v` and `explain`
-BLAMELESS = (NOT_A_GPU_NODE, "healthy")  # nothing above info was found on the node
+BLAMELESS = (NOT_A_GPU_NODE, PARTLY_READ, "healthy")  # nothing above info was found on the node
 SIZE_LIMIT_BYTES = 512 * 1024 * 1024
 MOST_SHARED = 4096  # parts of findings that are remembered, to be kept once
 
@@ -35,7 +36,9 @@ class Unreadable(UserError):
 
 
 class _NodeVerdicts(
-    msgspec.Struct, rename={"not_a_gpu_node": NOT_A_GPU_NODE}, forbid_unknown_fields=True
+    msgspec.Struct,
+    rename={"not_a_gpu_node": NOT_A_GPU_NODE, "partly_read": PARTLY_READ},
+    forbid_unknown_fields=True,
 ):
     critical: list[str]
     error: list[str]
@@ -43,6 +46,7 @@ class _NodeVerdicts(
     unread: list[str]
     not_a_gpu_node: list[str]
     healthy: list[str]
+    partly_read: list[str] = []
 
 
 NODE_VERDICTS: tuple[str, ...] = _NodeVerdicts.__struct_encode_fields__

@@ -291,7 +291,7 @@ def test_cpu_lists_are_spelt_out(text, wanted):
 
 @pytest.mark.parametrize("text", ["0-99999999", "a-b", "3-"])
 def test_absurd_cpu_lists_are_refused(text):
-    with pytest.raises(ValueError, match="not a (number|CPU list)|CPUs"):
+    with pytest.raises(ValueError, match=r"not a (number|CPU list)|CPUs"):
         parse_cpu_list(text)
 
 
