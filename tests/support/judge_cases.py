@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from unhang_node.base.version import VERSION
+
 OK = {"status": "ok"}
 
 
@@ -58,7 +60,7 @@ def node(host: str, facts: dict[str, Any] | None = None, **more: Any) -> dict[st
     """A node file."""
     document = {
         "schema": "unhang/node-facts/1",
-        "collector": {"version": "1"},
+        "collector": {"version": VERSION},
         "sections": sections() if facts is None else facts,
     }
     return {

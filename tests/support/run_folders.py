@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unhang_node.base.version import VERSION
+
 READ, NOT_READ = "ok", "unreachable"
 EMPTY_VERDICTS: dict[str, list[str]] = {
     "critical": [],
@@ -82,7 +84,7 @@ class Fleet:
             node["facts"] = (
                 {
                     "schema": "unhang/node-facts/1",
-                    "collector": {"version": "1"},
+                    "collector": {"version": VERSION},
                     "sections": sections,
                 }
                 if read

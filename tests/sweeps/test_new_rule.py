@@ -177,16 +177,6 @@ def test_a_rule_of_a_site_that_speaks_on_healthy_machines_is_told_so_and_is_no_f
     assert "own-numa: finds something on healthy machines" in lines[0]
 
 
-def test_a_rule_above_info_without_its_costs_is_refused(tmp_path, capsys):
-    code, row = drafted(capsys, "numa")
-    code, lines = checked(tmp_path, capsys, {**row, **WORDS, "severity": "critical"})
-    assert code == 1
-    assert (
-        "own-numa: costs must be what makes it critical, 'no job may start', and is none"
-        in lines[0]
-    )
-
-
 def test_a_folder_of_the_catalogue_is_left_to_its_tests(capsys):
     assert main(["catalogue", "check", str(folders_of("rules")[0] / "faults")]) == 2
     assert "the catalogue's tests check its own" in capsys.readouterr().err
@@ -197,4 +187,7 @@ def test_a_row_above_info_asks_what_the_fault_costs(tmp_path, capsys):
     row = yaml.safe_load(capsys.readouterr().out)["rules"][0]
     lines = checked(tmp_path, capsys, {**row, **WORDS})[1]
     assert "costs: '' is not allowed; allowed are no job may start," in lines[0]
-    assert checked(tmp_path, capsys, {**row, **WORDS, "costs": "some jobs"})[0] == 0
+    worded = {**row, **WORDS, "costs": "some jobs"}
+    assert checked(tmp_path, capsys, worded)[0] == 0
+    lines = checked(tmp_path, capsys, {**worded, "severity": "critical"})[1]
+    assert "own-numa: costs must be what makes it critical, 'no job may start'," in lines[0]

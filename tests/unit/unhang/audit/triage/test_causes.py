@@ -83,7 +83,7 @@ def test_each_node_has_one_verdict():
     found = shown([*findings, finding("node-unreachable", "gone")], nodes)
     assert found["node_verdicts"] == {
         "critical": ["c"], "error": ["e"], "warning": ["old-login", "w"], "unread": ["gone"],
-        "not a GPU node": ["login"], "healthy": ["fine", "i"],
+        "not a GPU node": ["login"], "healthy": ["fine", "i"], "partly read": [],
     }  # fmt: skip
     assert found["without_gpus"] == {"login": 58, "old-login": 58}
 
