@@ -108,12 +108,11 @@ def _host_of(peer: str, event: Event, facts: Facts) -> str:
 
 
 def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
-    """The process of a launcher's report: its number and local rank in this line, its rank and host
-    in torchrun's lines above it, or above another report of it."""
-    report = next(
-        (one for one in facts.of("failed_exit") if one.place == event.place),
-        None,
-    )
+    """The process of a report: its rank by NCCL's lines; of a launcher's its number and local rank
+    in this line, its rank and host in torchrun's lines above it, or above another report of it."""
+    report = next((one for one in facts.of("failed_exit") if one.place == event.place), None)
+    if known := facts.rank_and_host(report or event):
+        yield from (f"rank {known[0]}", f"host {known[1]}")
     if report is None:
         return
     same = [
@@ -122,7 +121,7 @@ def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
     ]  # fmt: skip
     near = next((found for one in (report, *same) if (found := _above(one, facts))), [])
     yield from (f"{name} {one.fields[name]}" for name, one in near if one.fields.get(name))
-    if not near and report.fields.get("local_rank"):
+    if not (known or near) and report.fields.get("local_rank"):
         yield _rank_by_its_node(report, facts) or f"local rank {report.fields['local_rank']}"
     if report.fields.get("pid"):
         yield f"pid {report.fields['pid']}"

@@ -129,16 +129,11 @@ def read_all(
             about.notes.append(f"{over}; name those that matter")
             continue
         try:
-            if beside_log and kind is not None and path is not None:
+            if beside_log and kind and path:
                 _read_job_file(reader, name, path, kind, about, sieve, scans)
             else:
                 _read_one(name, path, about, sieve, scans, flights)
-                if (
-                    about.kind == "log"
-                    and path is not None
-                    and kind is not None
-                    and reader.only_starts(path, kind)
-                ):
+                if about.kind == "log" and path and kind and reader.only_starts(path, kind):
                     about.notes.append(NO_LOG)
         except OSError as problem:
             about.kind = "unread"
@@ -166,9 +161,9 @@ def _read_one(
     try:
         read = _scan_of(stream, about, sieve)
     finally:
-        if path is not None:
+        if path:
             stream.close()
-    if about.kind == "dump" and path is not None:
+    if about.kind == "dump" and path:
         reopened = open_input(path)
         try:
             flights += read_dumps(

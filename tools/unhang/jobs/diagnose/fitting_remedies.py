@@ -23,7 +23,7 @@ LIVE_BRANCH = "580.65.06"
 P2P_OFF = "NCCL_P2P_DISABLE=1"
 # evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
 OF_ADAPTERS = ("ib-completion-protection",)
-FAILING_GPU = "xid_hardware"
+FAILING_GPU, QUOTES = "xid_hardware", "\"'"
 _BARE = re.compile(r"(?i:NVIDIA |GeForce )")
 # The launcher or scheduler that prints a line -> the first words of its commands. A remedy may have
 # a clause for each: "under Ray: ...; over ssh: ...".
@@ -298,11 +298,10 @@ def _first_of_architecture() -> dict[str, str]:
 
 def experiments_made(facts: Facts) -> list[str]:
     """Ends of the commands that request an experiment which the log shows as made."""
-    is_set = any(
-        (event.fields["value"] or "").strip("\"'") == "1"
-        for event in facts.set_to("NCCL_P2P_DISABLE")
-    )
-    return [f"the same job with {P2P_OFF}"] if is_set else []
+    settings = (one.fields for one in facts.of("setting"))
+    return [
+        f"the same job with {one['name']}={str(one['value']).strip(QUOTES)}" for one in settings
+    ]
 
 
 def fitting_workaround(

@@ -76,7 +76,6 @@ class Facts:
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
     timeouts: tuple[Timeout, ...]
-    first_error: Event | None
     hosts: tuple[str, ...]
     world_size: int | None
     last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
@@ -134,6 +133,15 @@ class Facts:
         """(host, process) -> its rank, by these lines."""
         return ranks_of_processes(self.set_up)
 
+    def rank_and_host(self, event: Event) -> tuple[int, str | None] | None:
+        """Those of the process whose number a line has, by NCCL's lines; that of a kernel's line
+        must be of its host."""
+        pid, host = event.fields.get("pid"), event.fields.get("host") or event.prefix.host
+        is_of_job = host or len(self.hosts) == 1 or not event.fields.get("task")
+        known = self.rank_of_process.items()
+        found = [(rank, at) for (at, one), rank in known if one == pid and host in (None, at)]
+        return found[0] if is_of_job and len(found) == 1 else None
+
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
         return self.by_fact.get(name, ())
@@ -171,6 +179,11 @@ class Facts:
         """Whether RAS knows the process that is waited for, and not which rank of the job it is."""
         calls = [ranks for wait in self.waited.different for ranks in wait.calls.values()]
         return any(rank < 0 for rank in self.waited.roots) or any(max(one) < 0 for one in calls)
+
+    @cached_property
+    def first_error(self) -> Event | None:
+        """The fault that came first, as far as that is known."""
+        return _first_error(self.faults)
 
     def waited_row(self) -> WaitedRow | None:
         """Who is waited for, as documents keep it; None where nobody waits."""
@@ -232,28 +245,21 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
     seen = log_groups(by_fact, logged)
     words = {**_words_of_files(scans, {step.rank for step in seen.steps}), **words}
     timeouts = seen.timeouts
-    hosts = dict.fromkeys(
-        event.fields.get("host") or event.prefix.host
-        for event in events
-        if event.fields.get("host") or event.prefix.host
-    )
-    hosts.update(
-        (call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values()
-    )
+    made = [call for scan in scans for call in scan.calls.values()]
+    named = [event.fields.get("host") or event.prefix.host for event in events]
+    named += [call.process.rsplit(":", 1)[0] for call in made]
     last = {scan.file: tuple(scan.last) for scan in scans if scan.last}
     gave_up = [one.rank for one in timeouts if one.rank is not None]
     size = logged or (max(*gave_up, *words, *seen.ranks) + 1 if gave_up else None)
     set_up = (
         event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ())
     )
-    made = [call for scan in scans for call in scan.calls.values()]
     traced = traced_calls(made, set_up) if made else None
     return Facts(
         events,
         by_fact,
         timeouts,
-        first_error(events),
-        tuple(str(host) for host in hosts),
+        tuple(dict.fromkeys(filter(None, named))),
         size,
         last,
         recording_of(flights, at.waits),
@@ -308,40 +314,30 @@ def _with_hosts_of_files(scans: Sequence[Scan]) -> list[Scan]:
 def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
     """The scans; those of job files without settings that the log itself, or an earlier file,
     shows."""
-    known = {
-        event.fields["name"]
-        for scan in scans
-        if scan.job is None
-        for event in scan.events
-        if event.fact == "setting"
-    }
+    known: set[str | None] = set()
     kept = []
-    for scan in scans:
-        if scan.job is None:
-            kept.append(scan)
-            continue
+    for scan in sorted(scans, key=lambda one: one.job is not None):
         events = [
             event
             for event in scan.events
-            if event.fact != "setting" or event.fields["name"] not in known
+            if not scan.job or event.fact != "setting" or event.fields["name"] not in known
         ]
         known |= {event.fields["name"] for event in events if event.fact == "setting"}
         kept.append(replace(scan, events=events))
     return kept
 
 
-def first_error(events: Iterable[Event]) -> Event | None:
+def _first_error(faults: Iterable[Event]) -> Event | None:
     """The earliest error by time stamps, or without stamps the first in the order of the files, as
     of the earliest ones of several clocks; a symptom only if there is no error. A line without a
     stamp before the earliest stamped error in the same file is earlier than it."""
-    failed = [
-        event
-        for event in events
-        if event.kind in ("error", "symptom") and not (event.quoted or event.source)
-    ]
     # what a program prints as information, such as that ranks still wait, by glog's I0510 or the
     # level INFO of Python's logging, is no symptom
-    shown = [one for one in failed if one.kind == "error" or not _INFORMS.search(one.text)]
+    shown = [
+        one
+        for one in faults
+        if not one.source and (one.kind == "error" or not _INFORMS.search(one.text))
+    ]
     shown = _without_reports_above_the_root(shown)
     chosen = [event for event in shown if event.kind == "error"] or shown
     if not chosen:

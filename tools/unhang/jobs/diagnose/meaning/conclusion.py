@@ -265,13 +265,11 @@ def with_unlike_words(conclusion: Conclusion, facts: Facts) -> Conclusion:
 
 def _silent_ranks(facts: Facts) -> list[int]:
     """The few ranks below the highest one that printed no line, where several others did."""
-    silent = (
-        sorted({*range(max(facts.words))} - facts.words.keys())
-        if facts.words and max(facts.words) < MOST_RANKS
-        else []
-    )
     # without a rank 0 they are counted from 1, or are not all here
-    return silent if 0 in facts.words and len(silent) * FEW_OF <= len(facts.words) else []
+    if 0 not in facts.words or max(facts.words) >= MOST_RANKS:
+        return []
+    silent = sorted({*range(max(facts.words))} - facts.words.keys())
+    return silent if len(silent) * FEW_OF <= len(facts.words) else []
 
 
 def shown_line(said: RankLine) -> str:
@@ -312,7 +310,7 @@ def _refused_requests(facts: Facts) -> Conclusion | None:
 def _wait_that_raised(facts: Facts) -> Conclusion | None:
     return (
         _collective(facts)
-        if facts.first_error is not None and _follows_from_a_timeout(facts.first_error, facts)
+        if facts.first_error and _follows_from_a_timeout(facts.first_error, facts)
         else None
     )
 
@@ -341,16 +339,12 @@ def _known_error(facts: Facts) -> Conclusion | None:
             " at all",
             first,
         )
-    if first.kind == "error" and fact == "crash":
-        return Conclusion(
-            "failure", f"something failed that is not a known fault of the cluster: {says}", first
-        )
     is_of_library = fact == "library_failed" and not (facts.timeouts or hang_signs(facts))
-    return (
-        Conclusion("failure", f"something failed, and the log shows no cause: {says}", first)
-        if first.kind == "error" or is_of_library
-        else None
-    )
+    if first.kind != "error" and not is_of_library:
+        return None
+    how = " that is not a known fault of the cluster"
+    how = how if fact == "crash" else ", and the log shows no cause"
+    return Conclusion("failure", f"something failed{how}: {says}", first)
 
 
 def _traceback(facts: Facts) -> Conclusion | None:
@@ -608,7 +602,7 @@ def _ended(facts: Facts) -> Conclusion | None:
     ends = facts.said("healthy_end", "average_bandwidth")
     if not ends:
         return None
-    if ends[-1].signature.fact == "average_bandwidth" and (slow := _slow_test(facts, ends[-1])):
+    if ends[-1].fact == "average_bandwidth" and (slow := _slow_test(facts, ends[-1])):
         return slow
     if start := started_again(facts, ends[-1]):
         return Conclusion(

@@ -19,7 +19,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
     Evidence,
     weighed,
 )
-from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
+from unhang.jobs.diagnose.meaning.rules.failures import failure_before_waits
 from unhang.jobs.diagnose.rank_names import each_rank, named_ranks, ring_in_words
 
 START_UP_SEQ = 50  # a collective so early belongs to start-up
@@ -123,7 +123,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_real/fsdp2-rank-sleeps, diagnose_batches/6/341,
     diagnose_real/blocking-wait-timeout.
     """
-    if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
+    if not facts.timeouts or failure_before_waits(facts):
         return
     if facts.waits_in_groups() or facts.waited.ring:
         yield from _groups_wait(facts)
@@ -223,8 +223,7 @@ def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
         None in waiting
         or not waiting & answered
         or len(facts.hosts) > 1
-        or first_failure(facts)
-        or killed_first(facts)
+        or failure_before_waits(facts)
     ):
         return
     gone = sorted(

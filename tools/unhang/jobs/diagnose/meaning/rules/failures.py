@@ -193,6 +193,11 @@ def killed_first(facts: Facts) -> Event | None:
     )
 
 
+def failure_before_waits(facts: Facts) -> Event | None:
+    """What failed or was killed before others waited in vain."""
+    return first_failure(facts) or killed_first(facts)
+
+
 def first_failure(facts: Facts) -> Event | None:
     """The first process or host that failed by itself; None if an error with a known cause precedes
     or accompanies it."""
@@ -320,6 +325,8 @@ def comes_before(one: Event, other: Event) -> bool:
 def who_failed(facts: Facts, event: Event) -> str:
     """The failed process, such as "rank 3 on gpu007", as far as the log names it."""
     rank, host = rank_of(event), event.fields.get("host") or event.prefix.host
+    if rank is None and (known := facts.rank_and_host(event)):
+        rank, host = known
     if rank is None and (failed := failed_of_root(facts)):
         rank = failed.rank
         host = host or next((one.fields.get("host") for one in facts.of("failed_host")), None)

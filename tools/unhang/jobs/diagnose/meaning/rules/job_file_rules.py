@@ -19,7 +19,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
     Evidence,
     added_up,
 )
-from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
+from unhang.jobs.diagnose.meaning.rules.failures import failure_before_waits
 from unhang.jobs.diagnose.meaning.signs import hang_signs, speed_falls
 from unhang.jobs.job_files import Finding, JobFile, Trait
 
@@ -46,7 +46,7 @@ def some_ranks_wait(facts: Facts) -> Event | None:
     """A hang in which not all ranks are known to wait in the same collective, and no rank failed
     first."""
     signs = hang_signs(facts)
-    if not signs or first_failure(facts) is not None or killed_first(facts) is not None:
+    if not signs or failure_before_waits(facts):
         return None
     ranks = {one.rank for one in facts.timeouts}
     alike = len({(one.group, one.op, one.seq, one.numel) for one in facts.timeouts}) == 1

@@ -123,12 +123,10 @@ def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
             return
 
 
-def _members(
-    facts: Facts, *by: str, of: str
-) -> Iterator[tuple[tuple[str | None, ...], dict[str, Event]]]:
+def _members(facts: Facts, *by: str, of: str) -> Iterator[tuple[tuple, dict[str, Event]]]:
     """Of NCCL's lines of members of communicators that are alike in `by` and several in `of`:
     (values, {value of `of`: its first line})."""
-    found: dict[tuple[str | None, ...], dict[str, Event]] = {}
+    found: dict[tuple, dict[str, Event]] = {}
     for event in facts.set_up:
         part = {**event.fields, "host": event.prefix.host, "pid": event.prefix.pid}
         if part["pid"] and part.get("bus"):
