@@ -85,7 +85,7 @@ def reported(folder, megabytes, failed, packed):
 def test_a_report_of_any_length_is_judged_whole(tmp_path, megabytes, packed):
     assert reported(tmp_path, megabytes, "No", packed)["outcome"]["word"] == "healthy"
     found = reported(tmp_path, megabytes, "Yes", packed)["causes"][0]
-    assert found["where"] == ["GPU 0"] and "remap failed" in found["means"]
+    assert found["where"] == ["GPU 0", "host gpu001"] and "remap failed" in found["means"]
     assert "Failure Occurred" in found["evidence"][0]["text"]
 
 

@@ -18,8 +18,9 @@ from healthy_machines import complete_machines
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.examples import catalogue_view, verdict_of
 from unhang.audit.rules.rules import Rule
-from unhang.commands.printed_facts import SEVERAL, Printed
-from unhang.commands.printed_findings import judged_in
+from unhang.commands.printed_facts import SEVERAL, Output, Printed
+from unhang.commands.printed_findings import judged_nodes
+from unhang.commands.printed_nodes import Node
 from unhang.jobs.diagnose.audited import OF_A_TOOL
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -82,7 +83,9 @@ def printed(tool: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
 
 
 def accused(rules: Sequence[Rule], lines: Sequence[str]) -> dict[str, str]:
-    faults, _ = judged_in(replace(CATALOGUE, rules=rules), Printed(lines))
+    output = Output("", range(len(lines)), lines)
+    node = Node("", Printed([output]))
+    faults, _ = judged_nodes(replace(CATALOGUE, rules=rules), [node])
     return {one.rule: one.severity for one in faults}
 
 

@@ -88,13 +88,13 @@ def _run(name: str) -> tuple[Path, Sequence[Any]]:
     return folder / FINDINGS, read_findings_record(folder).findings
 
 
-def _judged(lines: Sequence[str]) -> Printed | None:
+def _judged(files: Mapping[str, Sequence[str]]) -> Printed:
     from unhang.audit.rules.compiled_catalogue import load_catalogue
-    from unhang.commands.printed_facts import Printed as PrintedFacts
-    from unhang.commands.printed_findings import judged_in
+    from unhang.commands.printed_findings import judged_nodes
+    from unhang.commands.printed_nodes import printed_nodes
 
-    printed = PrintedFacts(lines)
-    return judged_in(load_catalogue([]), printed) if printed.facts else None
+    nodes = printed_nodes(files)
+    return judged_nodes(load_catalogue([]), nodes) if nodes else ((), {})
 
 
 REFERENCE = Reference(_named, _run, _judged)

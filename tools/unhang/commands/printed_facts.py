@@ -12,6 +12,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from statistics import median, multimode
 from typing import Any, NamedTuple
 
@@ -99,7 +100,12 @@ network.rdma[].ports[].link_layer      link_layer
 network.rdma[].ports[].rate_gbps       rate
 network.rdma[].ports[].lid             base_lid port_lid
 network.rdma[].ports[].sm_lid          sm_lid
+network.rdma[].ports[].gids[].index    port_guid
+network.rdma[].ports[].gids[].gid      gid
 network.interfaces[].kind              kind
+network.interfaces[].name              name
+network.interfaces[].mtu               mtu
+network.interfaces[].state             state
 network.interfaces[].frames_damaged    rx_crc_errors_phy rx_crc_errors
 network.interfaces[].frames_received   rx_packets_phy rx_packets
 limits.filesystems[].path              mounted
@@ -120,6 +126,8 @@ node.monitors[].text                   text
 LONE = """
 driver.loaded.version     (?:Driver Version\\s*: |<driver_version>|^NVRM version: NVIDIA UNIX .*Kernel Module .*?|NVRM: loading NVIDIA UNIX .*Kernel Module .*?)(\\d{3}\\.\\d{2,3}(?:\\.\\d\\d)?)\\b
 kernel.release            ^(?:\\[ *\\d+\\.\\d+\\] )?Linux(?: version| \\S+) (\\d\\.\\d+\\.\\d\\S*) [(#]
+node.hostname             ^(?:\\w+: )?(?:Linux (\\S+) \\d\\.\\d+\\.\\d| Static hostname: (\\S+)$|  Hostname: +(\\S+)$|\\w{3} [ \\d]\\d [\\d:]{8} (\\S+) kernel: )
+kernel.cmdline            ^(BOOT_IMAGE=\\S+ .{1,2000})$
 kernel.cmdline            (?:^Kernel |\\] Kernel |\\] )[Cc]ommand line: (.{1,2000})
 node.virtualization.is_container  ^(shm) .*/dev/shm$
 node.virtualization.is_vm  ^\\s+Virtualization Mode\\s+: (None|Pass-Through)$
@@ -140,7 +148,9 @@ network.rdma[]          (?:CA '|hca_id:\s+)(?P<name>[\w.-]{1,40})'?$
 network.rdma[].ports[]  Infiniband device '(?P<name>[\w.-]{1,40})' port (?P<port>\d{1,3}) status:
 .ports[]                \s+[Pp]ort:?\s+(?P<port>\d{1,3}):?$
 network.interfaces[]    NIC statistics:$
-"""
+network.interfaces[]    \d+: (?P<name>lo): <(?P<kind>LOOPBACK)[^>]*> mtu (?P<mtu>\d{2,6}) .*\bstate (?P<state>[A-Z]+)\b
+network.interfaces[]    \d+: (?P<name>(?!docker|br-|virbr|cni|cali|veth|tap|tun|lxc|flannel|kube)[\w.-]{1,20}): <(?!LOOPBACK|[^>]*MASTER)[^>]*> mtu (?P<mtu>\d{2,6}) .*\bstate (?P<state>UP|DOWN)\b
+"""  # noqa: E501
 # bits of NVML's health mask of a fabric: name in -q, the value of a fault, its place
 HEALTH_BITS = """
 fabric.health.bandwidth degraded 0
@@ -149,7 +159,7 @@ fabric.health.route_unhealthy true 4
 fabric.health.access_timeout_recovery true 6
 """
 
-OF_GPUS = "gpus.devices[]"
+OF_GPUS, DRIVER = "gpus.devices[]", "driver_version"
 IDENTITIES = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
 FEWEST_NAMES = 2  # of a GPU, or of a line with names of columns
 SHM = "/dev/shm"  # noqa: S108 -- only its name
@@ -168,6 +178,7 @@ _LONE, _HEADS = (
 )  # fmt: skip
 FIELD_OF["faults"] = {"whole boot": "complete", LOG: "events"}
 BITS = {name: (fault, int(at)) for name, fault, at in map(str.split, HEALTH_BITS.split("\n")[1:-1])}
+_HEADED = re.compile(r"((gpus|network)\.(devices|rdma|interfaces)\[\d+\])")
 _KEY, _PART = re.compile(r"\[[^\]]*\]"), re.compile(r"(\w+)(?:\[([^\]]*)\])?")
 _QUERY = re.compile(r"--query-gpu[= ](\S+)")
 _ROW = re.compile(
@@ -225,26 +236,52 @@ class Row(NamedTuple):
     values: _Values
 
 
-class Printed:
-    """facts: {section: fields}, as the schema has them. at: path of a fact -> index of its line.
-    names: path of a fact, with a star for each item -> its name in the output."""
+class Output(NamedTuple):
+    """Lines of a file that are of one machine. places: the index of each in its file."""
 
-    def __init__(self, lines: Sequence[str]):
+    file: str
+    places: Sequence[int]
+    lines: Sequence[str]
+
+
+class Printed:
+    """What outputs of one machine show together.
+
+    files    in their order
+    facts    {section: fields}, as the schema has them
+    at       path of a fact -> (file, index of its line)
+    names    file, path of a fact with a star for each item -> its name in the output
+    clashes  facts that two files show with different values
+    """
+
+    def __init__(self, outputs: Sequence[Output]):
+        self.files = dict.fromkeys(one.file for one in outputs)
         self.facts: dict[str, Any] = {}
-        self.at: dict[str, int] = {}
-        self.names: dict[tuple[str, ...], str] = {}
+        self.at: dict[str, tuple[str, int]] = {}
+        self.names: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.clashes: list[str] = []
         self._ids: dict[str, list[set[str]]] = defaultdict(list)
         self._samples: dict[str, list[Any]] = defaultdict(list)
-        for reader in READERS:
-            for row in reader(lines):
-                self._add(row)
-        for device in self.facts.get("gpus", {}).get("devices", ()):
+        self._first: dict[tuple[str, str], tuple[Any, str]] = {}
+        for one in outputs:
+            for reader in READERS:
+                for row in reader(one.lines):
+                    self._add(row, one)
+            self._note_cut(one.file)
+        gpus = self.facts.setdefault("gpus", {})
+        devices = gpus.get("devices", [])
+        for device in devices:
             if "uncorrected_volatile" in device.get("ecc", {}):
                 device["ecc"].setdefault("enabled", True)
             if "fabric" in device:
                 device["fabric"].setdefault("status", "success")
+        gpus["count"] = len(devices) or SEVERAL
+        if any("processes" in one for one in devices):  # the table lists those of all GPUs
+            devices[:] = [{"processes": [], **one} for one in devices]
+        if len(models := {one.get("model") for one in devices}) == 1:
+            gpus["model"] = models.pop()
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: Row, output: Output) -> None:
         kind = _KEY.sub("[]", row.path)
         values = {**row.values, **_together(row.values)} if kind == OF_GPUS else row.values
         fields = {name: _field_of(kind, name) for name in values}
@@ -256,9 +293,29 @@ class Printed:
                 continue
             path = f"{place}.{field}".lstrip(".")
             shown = self._usual(path, item, value) if field == SLOWED else value
-            if _put(item, field, shown, shape, kind in FIELD_OF or not kind):
-                self.at[path] = at
-                self.names[tuple(_KEY.sub(".*", path).split("."))] = name
+            if put := _put(item, field, shown, shape, kind in FIELD_OF or not kind):
+                self.at[path] = output.file, output.places[at]
+                self.names[output.file, tuple(_KEY.sub(".*", path).split("."))] = name
+                self._compare(path, name, output.file, *put)
+
+    def _compare(self, path: str, name: str, file: str, value: Any, shape: Shape) -> None:
+        """Notes a value that another file has otherwise, but one that changes from day to day."""
+        first, before = self._first.setdefault((path, name), (value, file))
+        if first != value and before != file and not shape.sample:
+            self.clashes.append(f"{path} ({first} in {before}, {value} in {file})")
+
+    def _note_cut(self, file: str) -> None:
+        """Takes a list for not all read whose last item lacks what the one before it ends with."""
+        paths = [
+            (*found.groups(), path)
+            for path, (of, _) in sorted(self.at.items(), key=itemgetter(1))
+            if of == file and (found := _HEADED.match(path))
+        ]
+        last, section, name, _ = paths[-1] if paths else ("",) * 4
+        ends = [path.removeprefix(item) for item, _, _, path in paths if item != last][-1:]
+        if any(f"{last}{end}" not in self.at for end in ends):
+            unread = {"field": name, "status": "error", "reason": f"{file} ends within its last"}
+            self.facts[section].setdefault("probe", {"unread": []})["unread"].append(unread)
 
     def _usual(self, path: str, item: dict[str, Any], value: Any) -> Any:
         """What slowed a GPU in most of the samples so far."""
@@ -331,19 +388,22 @@ def _field_of(kind: str, name: str) -> str | None:
     return FIELD_OF[kind].get(name)
 
 
-def _put(item: dict[str, Any], field: str, value: Any, shape: Shape, is_printed: bool) -> bool:
-    """Puts a value at its place, a printed one in the form of the schema; whether it was read."""
+def _put(
+    item: dict[str, Any], field: str, value: Any, shape: Shape, is_printed: bool
+) -> tuple[Any, Shape] | None:
+    """Puts a value at its place, a printed one in the form of the schema; that value and its shape,
+    if it was read."""
     *parts, last = [field] if shape.kind == "map" else field.split(".")
     for part in (*parts, last):
         shape = (shape.item if shape.kind == "map" else shape.fields[part]) or Shape("any")
     if is_printed and isinstance(value, str):
         value = _read(value.strip(), last, shape)
     if value is None:
-        return False
+        return None
     for part in parts:
         item = item.setdefault(part, {})
     item[last] = [*value] if isinstance(value, tuple) else value
-    return True
+    return value, shape
 
 
 def _read(text: str, name: str, shape: Shape) -> Any:
@@ -377,10 +437,12 @@ def _of_query(lines: Sequence[str]) -> Iterator[Row]:
         asked = _QUERY.search(line)
         cells = next(csv.reader([asked[1] if asked else line], skipinitialspace=True), [])
         heads = [cell.split("[")[0].strip() for cell in cells]
-        if len({*heads} & FIELD_OF[OF_GPUS].keys()) >= FEWEST_NAMES:
+        if len({*heads} & {DRIVER, *FIELD_OF[OF_GPUS]}) >= FEWEST_NAMES:
             names = heads
         elif names and len(cells) == len(names):
-            yield Row(OF_GPUS, {name: (cell, at) for name, cell in zip(names, cells, strict=True)})
+            row = {name: (cell, at) for name, cell in zip(names, cells, strict=True)}
+            yield Row(OF_GPUS, row)
+            yield Row("", {"driver.loaded.version": row[DRIVER]} if DRIVER in row else {})
         elif line:
             names = []
 
@@ -425,9 +487,14 @@ def _head(line: str, base: str) -> tuple[str, dict[str, str]] | None:
 
 def _rows(path: str, values: _Values) -> Iterator[Row]:
     if path.startswith("network.interfaces"):
-        values["kind"] = "physical", 0
+        values.setdefault("kind", ("physical", 0))
     if "].ports[" in path and "name" in values:
         yield Row(path.partition(".ports")[0], {"name": values["name"]})
+    guid, at = values.get("default_gid") or values.get("port_guid") or ("", 0)
+    if guid and values.get("link_layer", ("", 0))[0] == "InfiniBand":
+        digits = guid.removeprefix("0x").replace(":", "").zfill(28)[-28:]
+        gid = ":".join(["fe80", *(digits[place : place + 4] for place in range(0, 28, 4))])
+        yield Row(f"{path}.gids[0]", {"port_guid": ("0", at), "gid": (gid, at)})
     if values:
         yield Row(path or OF_GPUS, values)
 

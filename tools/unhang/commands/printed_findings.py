@@ -1,74 +1,158 @@
-"""What the audit's rules find in the facts that the output of tools shows."""
+"""What the audit's rules find in the facts that the output of tools shows: of each node, and in a
+comparison of nodes that should be alike."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from unhang.audit.judge.peer_groups import hardware_of
 from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.audit.rules.describing import described, items_of
+from unhang.audit.rules.engine import Engine, Listed, NodeVerdicts
 from unhang.audit.rules.example_nodes import example_node
 from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.node_rules import Judged, judge_rule, node_world
+from unhang.audit.rules.groups import Ballot, add_votes, judge_group
 from unhang.audit.rules.rules import Rule
-from unhang.audit.rules.values import World
-from unhang.commands.printed_facts import SEVERAL, Printed
+from unhang.audit.rules.syntax import Path
+from unhang.commands.printed_facts import Printed
+from unhang.commands.printed_nodes import Node
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import ANY, fact_shapes
 from unhang.jobs.diagnose.looked import Printed as JudgedOutput
-from unhang.jobs.diagnose.looked import PrintedFault
+from unhang.jobs.diagnose.looked import PrintedFault, Read
 
+MOST_SHOWN = 3  # nodes that differ, with a line each
+_INDEX = re.compile(r"\[\d+\]")
 _NOT_KNOWN = re.compile(r"not known \([^()]{0,80}\), |(?: \(|, )not known \([^()]{0,80}\)(?!, )\)?")
 # a release may be so without harm, and is evidence beside a hang
 RELEASES = {"driver.loaded.version", "kernel.release"}
-_ITEM = re.compile(r"(gpus\.devices|network\.rdma)\[")
+_ITEM = re.compile(r"(gpus\.devices|network\.(rdma|interfaces))\[")
 # of GPUs: that they do the same does not tell that they are sound
 LOADS = {"utilization_percent", "power_draw_w", "memory_used_mib"}
 
 
-def judged_in(catalogue: Catalogue, printed: Printed) -> JudgedOutput:
-    """What the rules find, each with the line that shows it, without what another finding explains;
-    and the names of what they looked at, and did not. Values in, values out."""
-    gpus = printed.facts.setdefault("gpus", {})
-    devices = gpus.get("devices", [])
-    gpus["count"] = len(devices) or SEVERAL
-    if any("processes" in one for one in devices):  # the table lists those of all GPUs
-        devices[:] = [{"processes": [], **one} for one in devices]
-    if len(models := {one.get("model") for one in devices}) == 1:
-        gpus["model"] = models.pop()
-    rules = [
-        one
-        for one in catalogue.rules
-        if one.scope == "node" and any(path[0] in printed.facts for path in one.decision_reads)
-    ]
+def judged_nodes(catalogue: Catalogue, nodes: Sequence[Node]) -> JudgedOutput:
+    """What the rules find on each node, and in a comparison of those that are alike; and of each
+    file what was judged."""
+    found: list[PrintedFault] = []
+    read: dict[str, Read] = {}
+    kinds: dict[Hashable, dict[str, tuple[Printed, NodeVerdicts]]] = {}
+    shown = {section for one in nodes for section in one.printed.facts}
+    rules = [one for one in catalogue.rules if any(path[0] in shown for path in one.decision_reads)]
     view = catalogue_view(catalogue.tables, tuple(one.id for one in catalogue.rules))
-    world = node_world(example_node(printed.facts), view)
-    judged = [(rule, one) for rule in rules for one in judge_rule(rule, world)]
-    failed = [(rule, one) for rule, one in judged if one.verdict == "fail"]
-    explained = {name for rule, _ in failed for name in rule.row.get("explains", ())}
+    engine = Engine(rules, view)
+    for host, printed, name, clash in nodes:
+        verdicts = engine.judge(example_node(printed.facts, host))
+        faults, own = _judged_in(engine, verdicts, printed, host)
+        found += faults
+        read |= {file: ([], [clash]) for file in own} if clash else own
+        if name:
+            gpus = example_node({"gpus": printed.facts["gpus"]}).sections
+            kinds.setdefault(hardware_of(gpus), {})[name] = printed, verdicts
+    for alike in kinds.values():
+        found += _differences(engine, alike)
+    return found, read
+
+
+def _differences(
+    engine: Engine, nodes: Mapping[str, tuple[Printed, NodeVerdicts]]
+) -> Iterator[PrintedFault]:
+    """What rules over several nodes find. Values are compared that all got by the same names."""
+    ballots: dict[Hashable, tuple[Rule, Ballot, Collection[str]]] = {}
+    for host, (printed, verdicts) in nodes.items():
+        for number, one in (row for answers in verdicts.answers for row in answers.compared):
+            rule = engine.rules[number]
+            reads = (
+                one.item["reads"] if one.item else {".".join(row) for row in rule.decision_reads}
+            )
+            named = [(path, name) for (_, path), name in printed.names.items()]
+            names = frozenset(row for row in named if ".".join(row[0]) in reads)
+            start = rule, Ballot("these outputs", one.item), reads
+            add_votes(ballots.setdefault((number, one.entry, names), start)[1], [host], one)
+    for rule, ballot, reads in ballots.values():
+        for judged in judge_group(rule, ballot, {}, engine.catalogue):
+            if judged.verdict == "fail" and judged.comparison and judged.texts:
+                counts, texts = judged.comparison["counts"], judged.texts
+                if judged.comparison["majority"] is None:
+                    values = (f"{one['value']} on {', '.join(one['hosts'])}" for one in counts)
+                    texts |= {"found": f"{'; '.join(values)}; no value is in the majority"}
+                # a line of each node that differs, and of one that has what most have
+                shown = [*judged.hosts[:MOST_SHOWN], counts[0]["hosts"][0]]
+                places = [
+                    (host if host in judged.hosts else "", *place)
+                    for host in dict.fromkeys(shown)
+                    for place in _places(nodes[host][0], reads, texts["found"])
+                ]
+                who = [f"host {host}" for host in judged.hosts]
+                if places:
+                    yield _fault(rule, texts, judged.severity, places, who)
+
+
+def _places(printed: Printed, reads: Collection[str], found: str) -> list[tuple[str, int]]:
+    """Where a fact is printed, if possible one whose name is in the text."""
+    sections = tuple({one.partition(".")[0] for one in reads})
+    paths = [one for one in printed.at if _INDEX.sub(".*", one) in reads] or [
+        one for one in printed.at if one.startswith(sections)
+    ]
+    things = {
+        path: _name_of(path, printed.facts).removeprefix("adapter ")
+        for path in paths
+        if _ITEM.match(path)
+    }
+    paths.sort(
+        key=lambda path: (things.get(path, "") not in found, path.rpartition(".")[2] not in found)
+    )
+    return [printed.at[path] for path in paths[:1]]
+
+
+def _judged_in(
+    engine: Engine, verdicts: NodeVerdicts, printed: Printed, host: str = ""
+) -> JudgedOutput:
+    """What the rules find, each with the line that shows it, without what another finding explains;
+    and of each file the names of what they looked at, and did not. Values in, values out."""
+    failed = [one for one in verdicts.listed if one.judged.verdict == "fail"]
+    explained = {name for one in failed for name in engine.rules[one.rule].row.get("explains", ())}
     faults = [
         fault
-        for rule, one in failed
-        if rule.id not in explained
-        for fault in _faults(rule, one, world, printed)
+        for one in failed
+        if engine.rules[one.rule].id not in explained
+        for fault in _faults(engine.rules[one.rule], one, printed, host)
     ]
     read = {
-        (one.verdict, path)
-        for rule, one in judged
-        if rule.when and not LOADS & {path[-1] for path in rule.when.reads}
-        for path in rule.when.reads
+        (verdict, path)
+        for answers in verdicts.answers
+        for number, verdict, _ in answers.counts
+        for when in [engine.rules[number].when]
+        if when and not LOADS & {path[-1] for path in when.reads}
+        for path in when.reads
     }
     sound = {path for verdict, path in read if verdict == "pass" and ("fail", path) not in read}
-    names = {path: name for path, name in printed.names.items() if _tells(path)}
+    return faults, {file: _looked(file, printed, sound, faults) for file in printed.files}
+
+
+def _looked(
+    file: str, printed: Printed, sound: Collection[Path], faults: Sequence[PrintedFault]
+) -> Read:
+    """The names of what rules found sound in a file, and of what they did not judge."""
+    names = {
+        path: name for (of, path), name in printed.names.items() if of == file and _tells(path)
+    }
+    cut = {
+        (section, row["field"])
+        for section, one in printed.facts.items()
+        for row in one.get("probe", {"unread": ()})["unread"]
+    }
     looked = [
-        name for path, name in names.items() if any(one[: len(path)] == path for one in sound)
+        name
+        for path, name in names.items()
+        if path[:2] not in cut and any(one[: len(path)] == path for one in sound)
     ]
     others = [one for one in names.values() if one not in looked]
-    remarks = [one.title for one in faults if one.severity == "info"]
+    remarks = [one.title for one in faults if one.severity == "info" and one.places[0][1] == file]
     is_of_parts = any("*" in path for path, name in names.items() if name in looked)
     # a setting of the machine alone, as sysctl prints one, tells of no part that it is sound
-    return faults, ([], remarks or others) if remarks or not is_of_parts else (looked, others)
+    return ([], remarks or others) if remarks or not is_of_parts else (looked, others)
 
 
 def _tells(path: Sequence[str]) -> bool:
@@ -80,28 +164,35 @@ def _tells(path: Sequence[str]) -> bool:
     return not is_name
 
 
-def _faults(rule: Rule, judged: Judged, world: World, printed: Printed) -> Iterator[PrintedFault]:
-    read = [path for path, _ in judged.evidence]
-    item = judged.item or ""  # a row of a table has no line
+def _faults(rule: Rule, one: Listed, printed: Printed, host: str) -> Iterator[PrintedFault]:
+    read = [path for path, _ in one.judged.evidence]
+    item = one.judged.item or ""  # a row of a table has no line
     own = [path for path in read if path.startswith(item)]
     places = _lines_of({*read} - RELEASES if item.startswith("tables.") else own, printed)
     # an output may be of some GPUs alone
     if not places or (not item and "gpus.count" in read):
         return
-    items = items_of(rule, world) if item else {}
-    texts, _ = described(rule, judged, world, items)
     shown = {*read} & printed.at.keys()
     is_remark = shown and shown <= RELEASES
-    yield PrintedFault(
-        rule.id, "info" if is_remark else judged.severity or rule.severity, rule.row["title"],
-        _NOT_KNOWN.sub("", texts["found"]), texts.get("remedy.person", ""),
-        rule.row.get("owner", DEFAULT_OWNER), places[0],
-        tuple(dict.fromkeys(_name_of(one, printed.facts) for one in own if _ITEM.match(one))),
-        tuple(rule.row["sources"]),
+    who = dict.fromkeys(_name_of(one, printed.facts) for one in own if _ITEM.match(one))
+    yield _fault(
+        rule, one.texts, "info" if is_remark else one.judged.severity, [(host, *places[0])],
+        [*who, *([f"host {host}"] if host else [])],
     )  # fmt: skip
 
 
-def _lines_of(read: Iterable[str], printed: Printed) -> list[int]:
+def _fault(
+    rule: Rule, texts: Mapping[str, str], severity: str | None,
+    places: Sequence[tuple[str, str, int]], who: Sequence[str],
+) -> PrintedFault:  # fmt: skip
+    return PrintedFault(
+        rule.id, severity or rule.severity, rule.row["title"], _NOT_KNOWN.sub("", texts["found"]),
+        texts.get("remedy.person", ""), rule.row.get("owner", DEFAULT_OWNER), tuple(places),
+        tuple(who), tuple(rule.row["sources"]),
+    )  # fmt: skip
+
+
+def _lines_of(read: Iterable[str], printed: Printed) -> list[tuple[str, int]]:
     """The lines of values, of what is below them, and, but for Xids, which diagnose has, of what
     they are looked up by."""
     return [
@@ -116,4 +207,4 @@ def _lines_of(read: Iterable[str], printed: Printed) -> list[int]:
 def _name_of(path: str, facts: dict[str, Any]) -> str:
     section, name, at = re.split(r"[.\[\]]", path)[:3]
     item = facts[section][name][int(at)]
-    return f"GPU {item['index']}" if section == "gpus" else f"adapter {item['name']}"
+    return f"GPU {item['index']}" if section == "gpus" else f"adapter {item.get('name', '')}"

@@ -188,7 +188,7 @@ def unlike(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]
             things, missing = things_of(sections, row, tables, why_null)
             found += missing
             for field in fields_of(row, tables):
-                for alike in _sorts(things or [], row["like"], tables):
+                for alike in _sorts(things or [], row["like"], tables, why_null):
                     found += _odd_ones(alike, row, field, tables, why_null)
     return found
 
@@ -390,11 +390,18 @@ def _is_one(thing: Thing, wanted: str, tables: Mapping[str, Any]) -> bool:
     return is_like != name.endswith("!")
 
 
-def _sorts(things: list[Thing], like: list[str], tables: Mapping[str, Any]) -> list[list[Thing]]:
-    """Things that are alike in what makes them comparable."""
+def _sorts(
+    things: list[Thing], like: list[str], tables: Mapping[str, Any], why_null: Any
+) -> list[list[Thing]]:
+    """Things that are alike in what makes them comparable; one of which that was not read is
+    alone."""
     found: dict[str, list[Thing]] = {}
     for one in things:
-        key = repr([one.given(name, tables).value for name in like])
+        given = [one.given(name, tables) for name in like]
+        key = repr([
+            path if value is None and path and why_null(path).kind == "unread" else value
+            for value, path in given
+        ])  # fmt: skip
         found.setdefault(key, []).append(one)
     return list(found.values())
 

@@ -3,7 +3,6 @@ of a machine's tools among the inputs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from unhang.jobs.diagnose.matching.scanning import OF_A_TOOL, Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
-_LABEL = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
 OTHER = "node_not_ready"  # the cause of findings that no other cause names
 _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}
 
@@ -57,53 +55,40 @@ def audit_evidence(
 
 def printed_evidence(
     ends: Mapping[str, Block],
-    judged: Callable[[Sequence[str]], Printed | None],
+    judged: Callable[[Mapping[str, Sequence[str]]], Printed],
     causes: Mapping[str, Mapping[str, Any]],
-) -> tuple[list[Evidence], dict[str, Read]]:
+) -> tuple[list[Evidence], Mapping[str, Read]]:
     """Evidence from what machine's tools print, as the audit's rules judge it, with the rule's
     words; and of each file that is such output, what was judged in it."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
+    lines = {
+        file: [line.decode("utf-8", "replace") for line in block.lines]
+        for file, block in ends.items()
+        if OF_A_TOOL.search(block.whole())
+    }
+    faults, read = judged(lines)
     found: list[Evidence] = []
-    read: dict[str, Read] = {}
-    for file, block in ends.items():
-        if not OF_A_TOOL.search(block.whole()):
+    at_line: dict[tuple[str, str, int], str] = {}  # what differs there has the same cause
+    for one in faults:
+        other = OTHER if one.severity != "info" or one.places[1:] else None
+        if not (cause := by_rule.get(one.rule, at_line.get(one.places[0], other))):
             continue
-        lines = [line.decode("utf-8", "replace") for line in block.lines]
-        for host, places in _by_host(lines).items():
-            printed = judged([lines[at].removeprefix(f"{host}: ") for at in places])
-            if printed is None:
-                continue
-            faults, read[file] = printed
-            for one in faults:
-                if not (cause := by_rule.get(one.rule, OTHER if one.severity != "info" else None)):
-                    continue
-                at = places[one.at]
-                event = Event(
-                    _signature(one.rule, one.found), file, block.number(at), lines[at].strip(), {},
-                    Prefix(host=host or None),
-                )  # fmt: skip
-                words = {
-                    "title": one.title, "means": one.found, "person": one.person, "owner": one.owner
-                }  # fmt: skip
-                id_ = f"audit:{one.rule}"  # of more GPUs no more certain than of one
-                level = "weak" if id_ in {known.id for known in found} else _LEVELS[one.severity]
-                who = (*one.who, *([f"host {host}"] if host else []))
-                found.append(
-                    Evidence(
-                        cause, WEIGHTS[level], one.found, (event,), id_, one.sources, (), who, words
-                    )
-                )
+        at_line.setdefault(one.places[0], cause)
+        signature = _signature(one.rule, one.found)
+        events = tuple(
+            Event(
+                signature, file, ends[file].number(at), lines[file][at].strip(), {},
+                Prefix(host=host or None),
+            )
+            for host, file, at in one.places
+        )  # fmt: skip
+        words = {"title": one.title, "means": one.found, "person": one.person, "owner": one.owner}
+        id_ = f"audit:{one.rule}"  # of more GPUs no more certain than of one
+        level = "weak" if id_ in {known.id for known in found} else _LEVELS[one.severity]
+        found.append(
+            Evidence(cause, WEIGHTS[level], one.found, events, id_, one.sources, (), one.who, words)
+        )
     return found, read
-
-
-def _by_host(lines: Sequence[str]) -> dict[str, list[int]]:
-    """host -> indexes of its lines, where pdsh or clush put a name before most; else "" -> all."""
-    hosts: dict[str, list[int]] = {}
-    for at, line in enumerate(lines):
-        if label := _LABEL.match(line):
-            hosts.setdefault(label[1], []).append(at)
-    labelled = sum(map(len, hosts.values()))
-    return hosts if labelled * 3 > len(lines) * 2 else {"": [*range(len(lines))]}
 
 
 def audited_hosts(

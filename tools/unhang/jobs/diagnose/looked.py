@@ -59,19 +59,19 @@ class Reference:
 
     named    text -> lines on what it names, with what is known of each
     run      name of a run -> its findings.json and its findings; raises UserError
-    judged   lines of a file -> what the rules find in facts that they show, and the names of what
-             they judged, and did not; None without such facts
+    judged   file -> its lines, of all files -> what the rules find in facts that they show, and of
+             each file with such facts the names of what they judged, and did not
     """
 
     named: Callable[[str], list[str]]
     run: Callable[[str], tuple[Path, Sequence[Any]]]
-    judged: Callable[[Sequence[str]], Printed | None]
+    judged: Callable[[Mapping[str, Sequence[str]]], Printed]
 
 
 @dataclass(frozen=True)
 class PrintedFault:
-    """What a rule of the audit finds in the output of a tool. at: index of the line that shows it;
-    who: the parts that are meant, such as GPU 2; person: what to do."""
+    """What a rule of the audit finds in the output of tools. places: (host or "", file, index of a
+    line) that show it; who: the parts and hosts that are meant, such as GPU 2; person: advice."""
 
     rule: str
     severity: str
@@ -79,17 +79,17 @@ class PrintedFault:
     found: str
     person: str
     owner: str
-    at: int
+    places: tuple[tuple[str, str, int], ...]
     who: tuple[str, ...]
     sources: tuple[Mapping[str, str], ...]
 
 
 Read = tuple[Sequence[str], Sequence[str]]
-Printed = tuple[Sequence[PrintedFault], Read]
+Printed = tuple[Sequence[PrintedFault], Mapping[str, Read]]
 
 
 def _no_run(name: str) -> tuple[Path, Sequence[Any]]:
     raise NotImplementedError(name)
 
 
-WITHOUT = Reference(lambda text: [], _no_run, lambda lines: None)
+WITHOUT = Reference(lambda text: [], _no_run, lambda files: ((), {}))

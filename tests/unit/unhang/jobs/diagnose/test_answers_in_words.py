@@ -389,7 +389,7 @@ def test_host_before_each_line_of_pdsh_is_named_for_a_port_that_is_down(answer):
     found = answer(ports)
     assert (found["causes"][0]["cause"], found["causes"][0]["where"]) == (
         "ib_misconfig",
-        ["adapter mlx5_0", "host gpu02"],
+        ["host gpu02", "adapter mlx5_0"],
     )
     assert [one for one in found["collect_next"] if one.startswith("ibstat")] == []
 

@@ -18,7 +18,7 @@ _PROMPT = re.compile(
 )
 _NUMBERED = re.compile(r"[A-Za-z][\w-]{0,60}\d[\w-]{0,20}")
 # zeros before a number are of a machine, not of a run or a GPU, or of how many there were
-_MACHINE = re.compile(r"(?i)(?:gpu|node|host|dgx|hgx)[a-z-]*0\d\d+")
+MACHINE = re.compile(r"(?i)(?:gpu|node|host|dgx|hgx)[a-z-]*0\d\d+")
 _RANK_IN_LINES = re.compile(rb"\b[Rr]ank ?(\d+)")
 _LABEL = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):\s{1,3}\[?[Rr]ank")
 
@@ -55,7 +55,7 @@ def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
             if (
                 name in {host.partition(".")[0] for host in hosts}
                 or re.search(says, text)
-                or (_MACHINE.fullmatch(name) and len({*_RANK_IN_LINES.findall(text)}) < 2)
+                or (MACHINE.fullmatch(name) and len({*_RANK_IN_LINES.findall(text)}) < 2)
             ):
                 return name
     return None

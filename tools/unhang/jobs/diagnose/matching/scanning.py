@@ -40,11 +40,12 @@ MOST_OF_OUTPUT = 32 << 20  # of a machine's tools
 OF_A_TOOL = re.compile(
     rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu|(?:^|\n)\| {1,4}\d{1,3} [^\n|]{0,90}\|"
     rb" {1,4}[0-9A-F]{4,8}:"
-    rb"|(?:^|\n)[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
+    rb"|(?:^|\n)(?:[\w.-]{2,61}: )?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
     rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
-    rb"|(?:^|[\n ])(?:GPU \d{1,3}: \w|CA '|hca_id:|Infiniband device '|NIC statistics:|Filesystem "
+    rb"|(?:^|[\n ])(?:GPU \d{1,3}: \w|\d{1,4}: [\w.-]{1,32}: <[A-Z]|CA '|hca_id:"
+    rb"|Infiniband device '|NIC statistics:|Filesystem "
     rb"|(?:Mem|Swap)Total:|Linux \S{1,80} \d\.|NVRM version: |[a-z]{2,6}\.\w[\w.-]{1,40} = )"
-    rb"|Linux version \d|NVRM: "
+    rb"|Linux version \d|NVRM: |(?:^|\n)BOOT_IMAGE=\S"
     rb"|(?:^|\n) ?GPU0\s{1,12}X\s|\x22(?:DCGM |header|overall_severity|health|allocatable)"
     rb"|Remapped Rows|ECC Errors|GPU Link Info|Health Monitor Report|\| Diagnostic |Allocatable:"
 )

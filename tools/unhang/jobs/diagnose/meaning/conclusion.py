@@ -752,6 +752,8 @@ def _machine(facts: Facts) -> Conclusion | None:
             others.insert(0, line.signature.program)
         return Conclusion("no_end", NOT_JUDGED.format(listed(others, 4) or "these lines"), line)
     why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
+    if others := [name for of, names in facts.of_tools.values() if not of for name in names]:
+        why += f", and does not tell of {listed(others, 4)}"
     return _of_files(
         Conclusion("healthy", why),
         {file for file, one in facts.of_tools.items() if one[0]},
