@@ -34,7 +34,7 @@ Step = tuple[str, str]  # a command that can be pasted, and what its answer mean
 ALIVE = "alive: who is waited for and where it is; ended: dmesg -T | grep -e Xid -e oom on its node"
 INSPECT = "unhang inspect"
 # facts of lines that report the end of the whole job
-ENDED = ("root_cause", "failed_exit", "aborted", "slurm_ended", "interrupted")
+ENDED = ("root_cause", "failed_exit", "aborted", "slurm_ended", "interrupted", "taken_down")
 BEFORE_THE_NEXT_START = (
     "unhang watch --all --on-hang dump",
     "the job has ended: run this on its nodes before the next start; a hang is then looked at while"
