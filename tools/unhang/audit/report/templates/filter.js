@@ -37,7 +37,7 @@ function selection(words, kinds) {
   if (words.length) shownCards = new Set(Array.from(shownCards).filter((number) => !cards.get(number).rows.length || cards.get(number).rows.some((row) => shownRows.has(row))));
   const stands = (row) => kinds.has(row.kind) || (kinds.has("healthy") && HEALTHY.includes(row.kind));
   if (kinds.size) shownRows = new Set(Array.from(shownRows).filter((row) => stands(row) || Array.from(row.found.keys()).some((number) => shownCards.has(number))));
-  if (["down", "cpu", "unknown", "healthy"].some((kind) => kinds.has(kind))) for (const row of shownRows) if (stands(row)) for (const number of row.found.keys()) shownCards.add(number);
+  if (["down", "cpu", "partly", "unknown", "healthy"].some((kind) => kinds.has(kind))) for (const row of shownRows) if (stands(row)) for (const number of row.found.keys()) shownCards.add(number);
   return { rows: shownRows, cards: shownCards, hosts };
 }
 

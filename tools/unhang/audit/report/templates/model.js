@@ -1,6 +1,6 @@
 "use strict";
 // What the page shows, read from the page itself: nodes are rows of the tables, findings are cards. The page works without script.
-const KINDS = ["critical", "error", "warning", "info", "down", "unknown", "cpu", "ok", "healthy"];
+const KINDS = ["critical", "error", "warning", "info", "down", "partly", "unknown", "cpu", "ok", "healthy"];
 const HEALTHY = ["unknown", "ok"]; // nothing above info was found on them
 const MOST_SUMMARISED = 12; // causes on the printed summary: the style has the same number
 const byId = (id) => document.getElementById(id);
