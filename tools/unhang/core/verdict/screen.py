@@ -117,7 +117,7 @@ def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScre
     if row is None:
         return screen
     quotes = waited_quotes(row)
-    lines, headline = tuple(waited_lines(row)), waited_headline(row)
+    lines, headline = waited_lines(row), waited_headline(row)
     host = next((one.host for one in row.named if one.host), None)
     names = row.roots.count or any(wait.calls for wait in row.waits)
     is_surer = (screen.certainty, row.certainty) == ("likely", "possible")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 from unhang.core.text import counted, listed, visible
@@ -19,6 +18,7 @@ from unhang.jobs.diagnose.rendering import (
     facts_in_words,
     matched_in,
     remedy_in_words,
+    short_names,
     shown_causes,
     verdict_of,
     with_short_names,
@@ -181,10 +181,11 @@ def _quote(line: Mapping[str, Any]) -> Quote:
 def _read(diagnosis: Mapping[str, Any]) -> list[str]:
     """read: a.log (5 lines) and 2 more; not read: core (binary); not given: stacks."""
     inputs = diagnosis["inputs"]
+    names = {file: path_shown(name, 60) for file, name in short_names(diagnosis).items()}
     read = [one for one in inputs if one["kind"] not in NOT_OPENED]
-    named = [f"{_name(one['file'])} ({counted(one['lines'], 'line')})" for one in read]
+    named = [f"{names[one['file']]} ({counted(one['lines'], 'line')})" for one in read]
     lacking = [
-        f"{_name(one['file'])} ({visible(reasons[0] if reasons else one['kind'], 120)})"
+        f"{names[one['file']]} ({visible(reasons[0] if reasons else one['kind'], 120)})"
         for one in inputs
         for reasons in [
             [note for note in one["notes"] if note.startswith(NOT_READ)] or one["notes"]
@@ -196,10 +197,6 @@ def _read(diagnosis: Mapping[str, Any]) -> list[str]:
         *([f"not read: {listed(lacking, FILES_ON_SCREEN)}"] if lacking else []),
         *([f"not given: {', '.join(diagnosis['not_given'])}"] if diagnosis["not_given"] else []),
     ]
-
-
-def _name(file: str) -> str:
-    return path_shown(PurePath(file).name or file, 60)
 
 
 def _failure(one: Mapping[str, Any]) -> dict[str, Any]:

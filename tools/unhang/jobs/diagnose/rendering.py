@@ -28,7 +28,6 @@ ANSWERS = {
     "no_end": NOT_DECIDED,
     "nothing": "NOTHING TO READ",
 }
-_WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
 
 
 def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool = False) -> str:
@@ -97,9 +96,9 @@ def verdict_of(diagnosis: Mapping[str, Any]) -> str:
     return f"{ANSWERS.get(outcome['word'], NOT_DECIDED)}: {outcome['why']}"
 
 
-def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
-    """The document for people: a file is named without its folders if that is unique, else without
-    those that all files share."""
+def short_names(diagnosis: Mapping[str, Any]) -> dict[str, str]:
+    """{file: its name without its folders if that is unique, else without those that all files
+    share}."""
     names = [str(one["file"]) for one in diagnosis["inputs"]]
     last = [PurePath(name).name or name for name in names]
     folder = (
@@ -107,10 +106,15 @@ def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
         if len(names) > 1 and all(map(os.path.isabs, names)) == any(map(os.path.isabs, names))
         else ""
     )
-    short = {
+    return {
         name: bare if last.count(bare) == 1 else os.path.relpath(name, folder) if folder else name
         for name, bare in zip(names, last, strict=True)
     }
+
+
+def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
+    """The document for people, with short names of files everywhere but in the list of inputs."""
+    short = short_names(diagnosis)
 
     def renamed(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -278,7 +282,7 @@ def _cause(
 ) -> list[str]:
     """A cause. recipes: with what the remedy's settings are called; repeats: the lines for it were
     shown with a cause before."""
-    title = f"{place}. {_WORDS[cause['severity']]}  {cause['title']}"
+    title = f"{place}. {cause['severity'].upper()}  {cause['title']}"
     lines = _indented([f"{title} ({cause['certainty']}, owner: {cause['owner']})"], width, 0)
     label = "" if cause["means"].startswith("because ") else "because: "
     lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)

@@ -30,7 +30,7 @@ def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
         for event in facts.of("topology")
     ]
     measured = facts.of("average_bandwidth")
-    if measured and rows and rows[0] and len(set(rows)) == 1 and not facts.of("xid"):
+    if measured and len({*rows}) == 1 and rows[0] and not facts.of("xid"):
         yield Evidence(
             "nvlink_down",
             -STRONG,
