@@ -74,8 +74,12 @@ def _own(facts: Mapping[str, Any]) -> dict[Hashable, str]:
     """What no other machine has, by its place."""
     gpus = facts["gpus"].get("devices", ())
     cards = facts.get("network", {}).get("rdma", ())
-    ports = [(card["name"], port) for card in cards for port in card.get("ports", ())]
+    ports = [(card.get("name"), port) for card in cards for port in card.get("ports", ())]
     return {
         **{one.get("pci_address", one["index"]): one["uuid"] for one in gpus if "uuid" in one},
-        **{(name, one["port"]): one["gids"][0]["gid"] for name, one in ports if "gids" in one},
+        **{
+            (name, one.get("port")): one["gids"][0].get("gid")
+            for name, one in ports
+            if "gids" in one
+        },
     }
