@@ -94,6 +94,7 @@ def test_runs_of_a_pipe_stay_one_line_each(runs, capsys, monkeypatch):
         "UNREAD",
         "NO-GPU",
         "HEALTHY",
+        "PARTLY",
         "INVENTORY",
         "LIMIT",
     ]

@@ -29,6 +29,7 @@ _HEAD = (
     "UNREAD",
     "NO-GPU",
     "HEALTHY",
+    "PARTLY",
     "INVENTORY",
     "LIMIT",
 )

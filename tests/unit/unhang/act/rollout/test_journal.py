@@ -238,7 +238,7 @@ def test_a_journal_that_was_replaced_under_its_reader_is_refused_again_and_again
     for _ in range(2):
         with pytest.raises(
             UserError,
-            match=r"journal.jsonl is gone or another",
+            match=r"journal.jsonl has changed since",
         ):
             reader.news()
 
