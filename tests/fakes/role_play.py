@@ -49,6 +49,14 @@ def read_play(done):
     )
 
 
+def answer_of(argv, environment):
+    """A command in the project's folder, without input, when it has ended."""
+    return subprocess.run(
+        argv, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=DEADLINE_S,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
 def environment(folder):
     """Ansible's environment, without the caller's own settings."""
     kept = {

@@ -4,11 +4,10 @@ survey, and the forms that -e has, through the playbooks."""
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import PROJECT, answer_of, environment
 
 TEMPLATE = "{{{{ lookup('ansible.builtin.pipe', 'touch {marker}; echo no_plan') }}}}"
 # Files for -e @FILE, and words behind -e. {template} stands for a template that leaves the file
@@ -50,15 +49,7 @@ def played(folder, playbook, *arguments):
         *arguments,
     ]
     given = environment(folder) | {"UNHANG_RUNS": str(folder / "runs")}
-    done = subprocess.run(
-        argv,
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        stdin=subprocess.DEVNULL,
-        env=given,
-    )
+    done = answer_of(argv, given)
     sys.stdout.write(done.stdout + done.stderr)
     return done
 

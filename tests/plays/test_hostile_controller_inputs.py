@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import PROJECT, answer_of, environment
 from rollout_plans import planned
 
 from unhang.act.plan.plan_document import HostPlan, Remedy, Wave, read_plan, write_plan
@@ -71,15 +70,7 @@ def test_a_template_in_a_plan_whose_digest_is_right_is_text_under_the_real_role(
         "UNHANG_RUNS": str(run_folder.parent),
         "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
     }
-    done = subprocess.run(
-        argv,
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        stdin=subprocess.DEVNULL,
-        env=given,
-    )
+    done = answer_of(argv, given)
     assert "nccl_profile" in done.stdout, "the role was played"
     assert not (tmp_path / "ran").exists()
 
@@ -146,14 +137,6 @@ def test_an_answer_to_a_survey_is_text(run_folder, tmp_path, playbook, variable,
         "UNHANG_RUNS": str(run_folder.parent),
         "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
     }
-    done = subprocess.run(
-        argv,
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        stdin=subprocess.DEVNULL,
-        env=given,
-    )
+    done = answer_of(argv, given)
     assert "PLAY [" in done.stdout and "Traceback" not in done.stdout + done.stderr
     assert marker.exists() == (not mark), done.stdout

@@ -4,11 +4,10 @@ one task."""
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 
 import pytest
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import answer_of, environment
 
 ROLES = ("nccl_profile", "gpu_binding", "package_hold")
 TASK = re.compile(r"^TASK \[(?:(\w+) : )?(.*?)\] \*+\n((?:(?!^TASK|^PLAY).*\n)*)", re.MULTILINE)
@@ -19,25 +18,18 @@ def tasks(tmp_path_factory):
     """(role, task, its output) of a preview of this machine."""
     work = tmp_path_factory.mktemp("preview")
     (work / "hosts").write_text("n1 ansible_connection=local\n")
-    done = subprocess.run(
-        [
-            *("ansible-playbook", "playbooks/remediate.yml", "-v", "-i", str(work / "hosts")),
-            *("-e", f"unhang_roles={','.join(ROLES)}"),
-        ],
-        cwd=PROJECT,
-        env={
-            **environment(work),
-            "UNHANG_RUNS": str(work / "runs"),
-            "UNHANG_JUDGE": "0",
-            "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
-            "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true",
-        },
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    argv = [
+        *("ansible-playbook", "playbooks/remediate.yml", "-v", "-i", str(work / "hosts")),
+        *("-e", f"unhang_roles={','.join(ROLES)}"),
+    ]
+    given = {
+        **environment(work),
+        "UNHANG_RUNS": str(work / "runs"),
+        "UNHANG_JUDGE": "0",
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true",
+    }
+    done = answer_of(argv, given)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     return TASK.findall(done.stdout)
 

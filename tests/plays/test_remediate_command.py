@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -20,7 +19,7 @@ import pytest
 from ansible.plugins.loader import callback_loader
 from controller_process import under_way
 from documented_command import as_typed
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import DEADLINE_S, PROJECT, answer_of, environment
 from rollout_plans import HOSTS, POLICY, Recorded, planned
 
 from unhang.act.commands.remediate import settle_controller
@@ -67,14 +66,7 @@ def remediate(folder, *argv):
 
 def typed(folder, argv):
     """A finished command; without a run it uses the newest one."""
-    options = {"capture_output": True, "text": True, "timeout": DEADLINE_S}
-    return subprocess.run(
-        [sys.executable, "-P", "-m", *argv],
-        cwd=PROJECT,
-        env=surroundings(folder),
-        stdin=subprocess.DEVNULL,
-        **options,
-    )
+    return answer_of([sys.executable, "-P", "-m", *argv], surroundings(folder))
 
 
 def surroundings(folder):
@@ -231,18 +223,8 @@ def test_the_playbook_alone_refuses_a_plan_that_was_edited_before_it_asks_a_node
         "-e",
         f"unhang_plan={run_folder}",
     ]
-    options = {
-        "capture_output": True,
-        "text": True,
-        "timeout": DEADLINE_S,
-        "stdin": subprocess.DEVNULL,
-    }
-    done = subprocess.run(
-        command,
-        cwd=PROJECT,
-        env=environment(folder) | {"UNHANG_RUN_DIR": str(folder / "read")},
-        **options,
-    )
+    given = environment(folder) | {"UNHANG_RUN_DIR": str(folder / "read")}
+    done = answer_of(command, given)
     assert done.returncode == 2
     assert "was edited since `unhang plan` wrote it" in done.stdout
     assert "TASK [Check the plan against the inventory]" in done.stdout

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import PROJECT, answer_of, environment
 
 TOOLS = {
     "has_compiler": True,
@@ -82,14 +81,7 @@ def test_what_is_missing_is_told_by_the_nvcc_of_torchs_own_release(tmp_path):
         )
     )
     command = ["ansible-playbook", "-i", "localhost,", "-c", "local", str(tmp_path / "play.yml")]
-    done = subprocess.run(
-        command,
-        cwd=PROJECT,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    done = answer_of(command, environment(tmp_path))
     found = [
         json.loads(text)
         for text in re.findall(r'"__build_toolchain_missing": (\[.*?\])', done.stdout, re.DOTALL)

@@ -16,7 +16,7 @@ import kubectl
 import pytest
 import yaml
 from api_server import write_kubeconfig
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import DEADLINE_S, PROJECT, answer_of, environment
 from kubernetes_cluster import AWAY, NEEDED, NODES, WORK, cluster, kubernetes, make_node, make_pod
 
 __all__ = ["cluster", "kubernetes"]
@@ -71,15 +71,7 @@ def role(with_kubectl, cluster, tmp_path):
         }
         (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": given}}}))
         command = ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.json")]
-        done = subprocess.run(
-            [*command, *arguments],
-            cwd=PROJECT,
-            env={**environment(folder), **with_kubectl},
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            stdin=subprocess.DEVNULL,
-        )
+        done = answer_of([*command, *arguments], {**environment(folder), **with_kubectl})
         sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
         return done.returncode, json.loads((folder / "said.json").read_text()), done.stdout
 
@@ -279,15 +271,7 @@ def test_the_pods_of_all_nodes_are_listed_once_for_a_plan(with_kubectl, cluster,
     }
     command = ["ansible-playbook", "playbooks/scheduler_jobs.yml"]
     command += ["-i", str(tmp_path / "hosts.json"), "-e", json.dumps(given)]
-    done = subprocess.run(
-        command,
-        cwd=PROJECT,
-        env={**environment(tmp_path), **with_kubectl},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        stdin=subprocess.DEVNULL,
-    )
+    done = answer_of(command, {**environment(tmp_path), **with_kubectl})
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads((tmp_path / "kubernetes.json").read_text())
     assert [job["id"] for job in answer["jobs"]["gpu001"]] == ["work/train"]
