@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X8, write_recording
-from fakes.role_play import DEADLINE_S, PROJECT, environment
+from fakes.role_play import PROJECT, answer_of, environment
 
 from unhang.core.ansible.packed_pynvml import link_pynvml
 
@@ -53,14 +52,8 @@ def gpus(library, tmp_path):
             "-e",
             f"ansible_python_interpreter={sys.executable}",
         ]
-        done = subprocess.run(
-            [*command, "-m", "gpu_mode", "-a", json.dumps(options), *arguments],
-            cwd=PROJECT,
-            env=known,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
+        more = ["-m", "gpu_mode", "-a", json.dumps(options), *arguments]
+        done = answer_of([*command, *more], known)
         return {**json.loads(done.stdout.partition("=> ")[2]), "failed": "FAILED" in done.stdout}
 
     def derive(**differences):

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from fakes.role_play import DEADLINE_S, PROJECT
+from fakes.role_play import PROJECT, answer_of
 
 UNSHARE = [
     "unshare",
@@ -96,14 +96,7 @@ def shown(meddle=""):
             [str(PROJECT / "tests"), str(PROJECT / "module_utils"), str(PROJECT / "tools")]
         ),
     }
-    done = subprocess.run(
-        [*UNSHARE, sys.executable, "-c", program],
-        env=known,
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    done = answer_of([*UNSHARE, sys.executable, "-c", program], known)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -108,7 +108,7 @@ def test_a_ceiling_only_falls():
             cwd=HOME, capture_output=True, text=True, timeout=60, check=True,
         ).stdout  # fmt: skip
         then = yaml.safe_load(shown)
-        since = raised.keys() - (then["raised"] or {}).keys()  # it rose after that commit
+        since = dict(raised.items() - (then["raised"] or {}).items())  # rose after that commit
         assert {
             name: (before, NOW["ceilings"].get(name))
             for name, before in then["ceilings"].items()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from unhang.commands.printed_facts import Output, Printed
 from unhang.jobs.diagnose.logs.rank_hosts import MACHINE
 
 _LABEL = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
 _NUMBERED = re.compile(r"[A-Za-z][A-Za-z0-9-]*\d")
+# what no other machine has: the UUID of a GPU, the address of a card, a GUID
+_OWN = re.compile(
+    r"\bGPU-[0-9a-f-]{36}|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|\b0x[0-9a-f]{16}\b"
+    r"|\b(?:[0-9a-f]{4}:){3}[0-9a-f]{4}\b"
+)
 
 
 class Node(NamedTuple):
@@ -40,13 +45,16 @@ def printed_nodes(files: Mapping[str, Sequence[str]]) -> list[Node]:
         name = path.parent.name if beside[path.name] > 1 else number[0] if number else one.file
         outputs.setdefault(host or name, []).append(one)
     nodes: list[Node] = []
+    known: list[tuple[bool, set[str]]] = []
     for name, several in outputs.items():
         node = Node(name if name in told else "", Printed(several), name)
+        own = {one for output in several for line in output.lines for one in _OWN.findall(line)}
         clash = next(iter(node.printed.clashes), "")
-        if clash or not all(_are_two(node, one) for one in nodes if one.name):
+        if clash or not all(_are_two(bool(node.host), own, *one) for one in known):
             nodes += [Node(node.host, Printed([one]), clash=clash) for one in several]
         else:
             nodes.append(node)
+            known.append((bool(node.host), own))
     return [one for one in nodes if one.printed.at]
 
 
@@ -62,24 +70,9 @@ def _by_host(file: str, lines: Sequence[str]) -> Iterator[tuple[str, Output]]:
         yield host, Output(file, places, [lines[at].removeprefix(f"{host}: ") for at in places])
 
 
-def _are_two(node: Node, other: Node) -> bool:
-    """Whether they are two machines: at the same places they have other GPUs and ports, or without
-    such places their names are known."""
-    own, others = _own(node.printed.facts), _own(other.printed.facts)
-    shared = [own[place] == others[place] for place in own.keys() & others.keys()]
-    return sum(shared) * 2 < len(shared) if shared else bool(node.host and other.host)
-
-
-def _own(facts: Mapping[str, Any]) -> dict[Hashable, str]:
-    """What no other machine has, by its place."""
-    gpus = facts["gpus"].get("devices", ())
-    cards = facts.get("network", {}).get("rdma", ())
-    ports = [(card.get("name"), port) for card in cards for port in card.get("ports", ())]
-    return {
-        **{one.get("pci_address", one["index"]): one["uuid"] for one in gpus if "uuid" in one},
-        **{
-            (name, one.get("port")): one["gids"][0].get("gid")
-            for name, one in ports
-            if "gids" in one
-        },
-    }
+def _are_two(is_told: bool, own: set[str], others_told: bool, others: set[str]) -> bool:
+    """Whether outputs are of two machines: they have other serial numbers and addresses, or show
+    none, and both name their host."""
+    if own and others:
+        return len(own & others) * 2 < min(len(own), len(others))
+    return is_told and others_told

@@ -27,7 +27,6 @@ MOST_NAMED = 60
 _UNGROUPED = ("all", "ungrouped")
 # In the order of harm: a node that does not answer comes before one with a lesser finding. A remark
 # (info) is no harm: its node is healthy.
-KINDS = ("critical", "down", "error", "warning", "cpu", "partly", "unknown", "ok")
 KIND_WORDS = {
     "critical": "critical",
     "down": "unread",
@@ -38,6 +37,7 @@ KIND_WORDS = {
     "unknown": "healthy, not all known",
     "ok": "healthy",
 }
+KINDS = (*KIND_WORDS,)
 HEALTHY = ("unknown", "ok")  # what the verdicts of nodes call healthy
 _RACK = re.compile(
     r"(?i)(?:rack|row|pod|cell|block|leaf|switch|su|zone|room)s?[-_.]?[0-9]{1,9}[a-z]?\Z"

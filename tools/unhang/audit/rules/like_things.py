@@ -397,10 +397,9 @@ def _sorts(
     alone."""
     found: dict[str, list[Thing]] = {}
     for one in things:
-        given = [one.given(name, tables) for name in like]
         key = repr([
             path if value is None and path and why_null(path).kind == "unread" else value
-            for value, path in given
+            for value, path in (one.given(name, tables) for name in like)
         ])  # fmt: skip
         found.setdefault(key, []).append(one)
     return list(found.values())

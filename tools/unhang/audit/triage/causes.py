@@ -161,11 +161,11 @@ def node_verdicts(
             worst[share.host] = min(worst.get(share.host, len(_RANK)), _RANK[one.severity])
     by_verdict: dict[str, list[str]] = {verdict: [] for verdict in NODE_VERDICTS}
     for host in sorted(nodes, key=order.__getitem__):
-        found = SEVERITIES[worst[host]] if host in worst else "info"
+        node, found = nodes[host], SEVERITIES[worst.get(host, -1)]
         if found == "info":
-            found = "healthy" if nodes[host].whole else PARTLY_READ
-            found = found if nodes[host].applied is None else NOT_A_GPU_NODE
-        by_verdict[found if nodes[host].read else "unread"].append(host)
+            calm = "healthy" if node.whole else PARTLY_READ
+            found = calm if node.applied is None else NOT_A_GPU_NODE
+        by_verdict[found if node.read else "unread"].append(host)
     return by_verdict
 
 
