@@ -38,11 +38,11 @@ def parse_strictly(text: bytes | str, *, half_characters: bool = False) -> Any:
     except RecursionError:
         raise NotStrict("objects nest too deeply") from None
     except UnicodeDecodeError as problem:
-        raise NotStrict(f"this is not valid JSON:  byte {problem.start} is not UTF-8") from None
+        raise NotStrict(f"this is not valid JSON: byte {problem.start} is not UTF-8") from None
     except NotStrict:
         raise
     except ValueError as problem:
-        raise NotStrict(f"this is not valid JSON:  {problem}") from None
+        raise NotStrict(f"this is not valid JSON: {problem}") from None
     _check(value, half_characters)
     return value
 

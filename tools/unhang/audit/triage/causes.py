@@ -159,7 +159,7 @@ def node_verdicts(
     for share in shares:
         for one in share.members:
             worst[share.host] = min(worst.get(share.host, len(_RANK)), _RANK[one.severity])
-    by_verdict: dict[str, list[str]] = {verdict: [] for verdict in NODE_VERDICTS}
+    by_verdict = {verdict: list[str]() for verdict in NODE_VERDICTS}
     for host in sorted(nodes, key=order.__getitem__):
         node, found = nodes[host], SEVERITIES[worst.get(host, -1)]
         if found == "info":

@@ -49,7 +49,7 @@ class _NodeVerdicts(
     partly_read: list[str] = []
 
 
-NODE_VERDICTS: tuple[str, ...] = _NodeVerdicts.__struct_encode_fields__
+NODE_VERDICTS = _NodeVerdicts.__struct_encode_fields__
 
 
 class _Remedy(msgspec.Struct):
