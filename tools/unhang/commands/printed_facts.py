@@ -663,7 +663,8 @@ def _of_monitors(lines: Sequence[str]) -> Iterator[Row]:
     except (ValueError, RecursionError):
         return
     for row in (one for one in rows if not _OF_SOFTWARE.match(one["of"])):
-        place = max(text.find(json.dumps(row["text"])[1:-1]), text.rfind(f"{row['of']}:"), 0)
+        words = json.dumps(row["text"])[1:-1], f"{row['of']}:", f"  {row['of']}  "
+        place = max(0, *map(text.rfind, words))
         at = text.count("\n", 0, place)
         values = {**row, "source": source, "path": "its output", source: row["verdict"]}
         yield Row("node.monitors[]", {name: (value, at) for name, value in values.items()})
@@ -700,15 +701,20 @@ def _dcgm_table(lines: Sequence[str]) -> dict[str, Any]:
 
 
 def _described_node(lines: Sequence[str]) -> dict[str, Any]:
-    """The document of a node from what kubectl describe prints of its resources."""
-    status: dict[str, dict[str, str]] = {}
-    counts: dict[str, str] = {}
+    """The document of a node from what kubectl describe prints of its conditions and resources."""
+    status: dict[str, Any] = {}
+    below = status
     for line in lines:
         if line and line[0] != " ":
-            counts = status.setdefault(line.lower().rstrip(":"), {})
+            below = status.setdefault(line.lower().rstrip(":"), {})
         elif found := _COUNT.fullmatch(line):
-            counts[found[1]] = found[2]
-    return {"kind": "Node" if status.get("allocatable") else "", "status": status}
+            below[found[1]] = found[2]
+        elif len(cells := re.split(" {2,}", line.strip())) == 6:
+            below[line] = {
+                "type": cells[0], "status": cells[1], "reason": cells[4], "message": cells[5]
+            }  # fmt: skip
+    status["conditions"] = [*status.get("conditions", {}).values()]
+    return {"kind": status.get("allocatable") and "Node", "status": status}
 
 
 READERS = (

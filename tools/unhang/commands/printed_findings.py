@@ -24,7 +24,9 @@ from unhang.jobs.diagnose.looked import PrintedFault, Read
 
 MOST_SHOWN = 3  # nodes that differ, with a line each
 _INDEX = re.compile(r"\[\d+\]")
-_NOT_KNOWN = re.compile(r"not known \([^()]{0,80}\), |(?: \(|, )not known \([^()]{0,80}\)(?!, )\)?")
+_NOT_KNOWN = re.compile(
+    r"not known \([^()]{0,80}\)(?:, |(?=:))|(?: \(|, )not known \([^()]{0,80}\)(?!, )\)?"
+)
 # a release may be so without harm, and is evidence beside a hang
 RELEASES = {"driver.loaded.version", "kernel.release"}
 _ITEM = re.compile(r"(gpus\.devices|network\.(rdma|interfaces))\[")
