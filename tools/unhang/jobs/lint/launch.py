@@ -321,7 +321,7 @@ class Launch(Crowd):
     @property
     def of_all(self) -> bool:
         """Whether it uses all nodes of the job, and is not one of several steps."""
-        return self.place.on_each or self.nodes is self.place.nodes or not self.step("step")
+        return self.place.on_each or self.nodes == self.place.nodes or not self.step("step")
 
     @property
     def runs_python(self) -> bool:
