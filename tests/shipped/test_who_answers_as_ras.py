@@ -148,7 +148,7 @@ def test_a_stranger_who_listens_at_the_port_is_not_believed(lie):
         sample = ras_sample(Root(), document["ranks"], 1.0)
     probe = document["sections"]["ras"]["probe"]
     assert (probe["status"], "looks" in document["sections"]["ras"]) == ("denied", False)
-    assert f"127.0.0.1:{port} (user nobody) is no process of the job" in probe["error"]
+    assert f"127.0.0.1:{port} (user nobody) is not a process of the job" in probe["error"]
     assert sample["ras"] is None and "user nobody" in sample["why"]
     found = inspection_of([document])
     assert (found["state"], found["suspects"]) == ("unknown", [])

@@ -82,6 +82,7 @@ def test_the_others_are_judged(run, capsys):
         "warning": [],
         "unread": ["deep"],
         "healthy": ["good"],
+        "partly read": [],
         "not a GPU node": [],
     }
 

@@ -84,14 +84,14 @@ def _differences(
                 places = [
                     (host if host in judged.hosts else "", *place)
                     for host in dict.fromkeys(shown)
-                    for place in _places(nodes[host][0], reads, texts["found"])
+                    for place in _shown_lines(nodes[host][0], reads, texts["found"])
                 ]
                 who = [f"host {host}" for host in judged.hosts]
                 if places:
                     yield _fault(rule, texts, judged.severity, places, who)
 
 
-def _places(printed: Printed, reads: Collection[str], found: str) -> list[tuple[str, int]]:
+def _shown_lines(printed: Printed, reads: Collection[str], found: str) -> list[tuple[str, int]]:
     """Where a fact is printed, if possible one whose name is in the text."""
     sections = tuple({one.partition(".")[0] for one in reads})
     paths = [one for one in printed.at if _INDEX.sub(".*", one) in reads] or [
