@@ -13,10 +13,10 @@ from unhang.jobs.diagnose.logs.rank_hosts import MACHINE
 
 _LABEL = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
 _NUMBERED = re.compile(r"[A-Za-z][A-Za-z0-9-]*\d")
-# what no other machine has: the UUID of a GPU, the address of a card, a GUID
+# what no other machine has: the UUID of a GPU, a card's address that is no broadcast, a GUID
 _OWN = re.compile(
-    r"\bGPU-[0-9a-f-]{36}|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|\b0x[0-9a-f]{16}\b"
-    r"|\b(?:[0-9a-f]{4}:){3}[0-9a-f]{4}\b"
+    r"\bGPU-[0-9a-f-]{36}|\b(?!00:00:00|ff:ff:ff)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"
+    r"|\b0x(?!0{16})[0-9a-f]{16}\b|\b(?!fe80:|0000:)(?:[0-9a-f]{4}:){3}[0-9a-f]{4}\b"
 )
 
 

@@ -72,6 +72,12 @@ def rank_causes(
     evidence = _without_needless_hints(evidence)
     if facts.job:
         evidence += [one for one in job_evidence(facts, evidence) if one.id not in without]
+    waits = {f"rank {rank}" for rank in facts.seen.waits}
+    if any(one.ranks - waits for one in evidence):  # who waits is no root beside who does not
+        evidence = [
+            replace(one, weight=-one.weight) if set() < one.ranks <= waits else one
+            for one in evidence
+        ]
     trouble = is_trouble(facts, more, without)
     found = _by_points(rows, evidence)
     believed = shares(one.points for one in found)
@@ -104,10 +110,6 @@ def _by_points(rows: Mapping[str, Mapping[str, Any]], evidence: Sequence[Evidenc
             key=lambda one: -one.weight,
         )
         con = [one for one in evidence if one.cause == cause and one.weight < 0]
-        for one in pro[1:]:  # what names other ranks than the strongest contradicts it
-            if one.ranks and pro[0].ranks and pro[0].ranks.isdisjoint(one.ranks):
-                pro.remove(one)
-                con.append(replace(one, weight=-one.weight))
         points = added_up(one.weight for one in pro) + sum(one.weight for one in con)
         found.append(Cause(cause, points, 0.0, str(row["severity"]), tuple(pro), tuple(con)))
     found.sort(key=lambda one: (-one.points, one.id))

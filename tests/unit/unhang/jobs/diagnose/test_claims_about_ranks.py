@@ -68,6 +68,7 @@ def test_batch_without_a_measured_run_time_was_called_by_each_rank_that_reports_
     [
         ([("rank 5",), ("rank 5", "rank 0")], ["rank 5"]),
         ([("rank 5", "mlx5_0"), ()], ["rank 5", "mlx5_0"]),
+        ([("rank 5",), ("rank 0",)], ["rank 5", "rank 0"]),
     ],
 )
 def test_of_the_ranks_that_kinds_of_evidence_infer_those_are_meant_that_all_name(named, found):

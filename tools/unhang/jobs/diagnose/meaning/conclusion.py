@@ -561,7 +561,7 @@ def is_from_a_program(facts: Facts) -> bool:
         if event.file not in own
         and (event.prefix.pid or (event.kind != "folklore" and event.fact not in NAMES))
     )
-    return any(True for _ in lines) or bool(
+    return any(lines) or bool(
         rank_that_stopped(facts)
         or facts.words
         or facts.flights
