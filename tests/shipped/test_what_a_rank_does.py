@@ -18,6 +18,7 @@ from inspected import answer_of, certainty_of, halted_words, inspection_of
 
 from unhang.core.verdict.answer import screen_of
 from unhang.core.verdict.job import CHILDREN, DATA, SOCKETS
+from unhang.jobs.inspect.evidence import ProcessRow, rows_of
 from unhang.jobs.inspect.moves import at_rest, moves
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
@@ -60,7 +61,8 @@ def moved(pid: int, *others: int) -> dict[str, str]:
         stats = read_stats(Root())
         rates = carried.rates(ranks, descendants(stats, [pid, *others]))
         rows = [look_at(Root(), one["pid"], one["started"], stats) for one in ranks]
-        looks.append((time.monotonic(), [{**row, **rates.get(row["pid"], {})} for row in rows]))
+        full = [{**row, **rates.get(row["pid"], {})} for row in rows]
+        looks.append((time.monotonic(), rows_of(ProcessRow, full)))
         time.sleep(pause_s)
     (first_s, first), (second_s, second) = looks
     pairs = [(*pair, second_s - first_s) for pair in zip(first, second, strict=True)]
@@ -155,10 +157,10 @@ def test_data_from_a_cache_moves_a_rank_that_no_disk_shows(tmp_path):
 
 def test_a_store_that_many_ask_for_a_sign_of_life_does_not_move():
     """A thousand ranks, each with a call of 100 bytes a second."""
-    first = {"call_bytes": 0, "calls": 0}
-    asked = {"call_bytes": 1000 * 100 * 3, "calls": 1000 * 3}
+    first = ProcessRow(1, call_bytes=0, calls=0)
+    asked, data = (ProcessRow(1, call_bytes=1000 * 100 * 3, calls=calls) for calls in (3000, 50))
     assert moves(first, asked, 3.0, {}) == {}
-    assert list(moves(first, {**asked, "calls": 50}, 3.0, {})) == [DATA]
+    assert list(moves(first, data, 3.0, {})) == [DATA]
 
 
 def test_neighbours_that_compute_and_download_do_not_move_a_rank_that_sleeps():

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from unhang.jobs.watch.detector import Tick, ticks
 
 RECORDED = Path(__file__).resolve().parents[1] / "fixtures" / "inspect"
@@ -57,7 +59,8 @@ def _moved(tick: Tick, now: float, more: int, answers: bool) -> Iterator[dict[st
     yield (
         {"t": now, "ras": {"counts": grown}} if answers else {"t": now, "ras": None, "why": "lost"}
     )
-    yield from ({**row, "t": now} for row in tick.ranks.values())
+    for rank, row in tick.ranks.items():
+        yield {**to_builtins(row), "rank": rank, "t": now}
     for gpu in tick.gpus:
         of_it = {"utilization_percent": gpu.busy, "memory_activity_percent": gpu.memory}
         yield {"t": now, "gpu": gpu.name, "pids": [*gpu.pids], **of_it}

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from unhang.jobs.inspect import answer, bundle, inspecting, rendering
+from unhang.jobs.inspect.evidence import evidence_of
 from unhang.jobs.inspect.inspection import Inspection, inspection_in
 from unhang.jobs.watch import answers
 
+LOOKS = Path(__file__).resolve().parents[1] / "fixtures" / "inspect"
+EVIDENCE = LOOKS / "evidence"
+
+
+def look(scene: str, way: str = "RAS-and-stacks", folder: str = "evidence") -> dict:
+    """A recorded look at a real job."""
+    return json.loads((LOOKS / folder / f"{scene}-{way}.json").read_text(encoding="utf-8"))
+
 
 def inspection_of(documents: list) -> dict:
-    return inspecting.inspection_of(documents).as_document()
+    return inspecting.inspection_of(evidence_of(documents)).as_document()
 
 
 def _of_documents(takes: Callable) -> Callable:

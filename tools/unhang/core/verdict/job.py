@@ -65,13 +65,13 @@ class Socket:
 
 @dataclass(frozen=True)
 class Wait:
-    """For what the kernel says that a main thread waits; "" and None where it does not."""
+    """For what the kernel says that a main thread waits; None where it does not."""
 
-    call: str
-    target: str
-    child: Process | None
-    holder: Process | None
-    sockets: tuple[Socket, ...]
+    call: str | None = None
+    target: str | None = None
+    child: Process | None = None
+    holder: Process | None = None
+    sockets: tuple[Socket, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Apart:
     """A rank of the same user, program and world size that meets elsewhere. job: as of a rank."""
 
     rank: int
-    pid: str
+    pid: int
     job: str
 
 

@@ -28,11 +28,11 @@ from unhang.core.verdict.answer import render_evidence
 from unhang.core.verdict.job import HUNG, SLOW, UNKNOWN
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
+from unhang.jobs.inspect.evidence import NodeEvidence, RankRow, evidence_of
 from unhang.jobs.inspect.here import LookHere
 from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
-from unhang_node.base.parse.values import as_maps
 from unhang_node.job.look_options import add_look_options, chosen_look_options
 
 EXAMPLES = """\
@@ -107,7 +107,8 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
     options, look_options = InspectOptions.of(arguments), chosen_look_options(arguments)
     out = checked_output(arguments.out) if arguments.out else None
     documents = _documents(options, look_options, node_documents)
-    if not any(as_maps(document.get("ranks")) for document in documents):
+    nodes = evidence_of(documents)
+    if not any(node.ranks for node in nodes):
         by_pid = not (
             look_options["pids"]
             or options.evidence
@@ -115,8 +116,8 @@ def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
             or options.host
             or options.inventory
         )
-        raise UserError(_no_rank(documents) + (_how_to_read() if by_pid else ""))
-    inspection = inspection_of(_one_job(documents))
+        raise UserError(_no_rank(nodes) + (_how_to_read() if by_pid else ""))
+    inspection = inspection_of(_one_job(nodes))
     if arguments.format == "json":
         sys.stdout.write(json.dumps(inspection.as_document(), indent=1) + "\n")
     elif arguments.format == "evidence":
@@ -167,41 +168,38 @@ def _how_to_read() -> str:
     return f"; next: sudo {path} inspect, or name a process of it with --pid"
 
 
-def _no_rank(documents: Sequence[Mapping[str, Any]]) -> str:
-    reasons = dict.fromkeys(
-        str(document["sections"]["ranks"]["probe"]["error"]) for document in documents
-    )
+def _no_rank(nodes: Sequence[NodeEvidence]) -> str:
+    reasons = dict.fromkeys(str(node.probes["ranks"].error) for node in nodes)
     return f"no ranks of a job were found: {'; '.join(reasons)}"
 
 
-def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The documents, if the ranks of each are of one job. Raises UserError naming the jobs of a
-    node that has several, and those that may be meant as one."""
-    for document in documents:
-        jobs: dict[str, list[Mapping[str, Any]]] = {}
-        for row in as_maps(document.get("ranks")):
-            jobs.setdefault(str(row.get("job")), []).append(row)
+def _one_job(nodes: Sequence[NodeEvidence]) -> Sequence[NodeEvidence]:
+    """The nodes, if the ranks of each are of one job. Raises UserError naming the jobs of a node
+    that has several, and those that may be meant as one."""
+    for node in nodes:
+        jobs: dict[str, list[RankRow]] = {}
+        for row in node.ranks:
+            jobs.setdefault(row.job, []).append(row)
         if len(jobs) > 1:
             named = "; ".join(
-                f"--pid {own[0].get('pid') or 0} ({job[:160]})"
-                for job, own in list(jobs.items())[:8]
+                f"--pid {own[0].pid} ({job[:160]})" for job, own in list(jobs.items())[:8]
             )
             raise UserError(
                 f"a node has {len(jobs)} jobs, not one; name one: {named}{_if_one_was_meant(jobs)}"
             )
-    return documents
+    return nodes
 
 
-def _if_one_was_meant(jobs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def _if_one_was_meant(jobs: Mapping[str, Sequence[RankRow]]) -> str:
     """Jobs that differ in where they meet alone and have no rank twice are parts of one."""
     meant = {
         (
             *(word for word in job.split() if not word.startswith("MASTER_")),
-            own[0].get("world_size"),
+            own[0].world_size,
         )
         for job, own in jobs.items()
     }
-    ranks = [row.get("rank") for own in jobs.values() for row in own]
+    ranks = [row.rank for own in jobs.values() for row in own]
     if len(meant) > 1 or None in ranks or len(set(ranks)) < len(ranks):
         return ""
     return (

@@ -262,7 +262,7 @@ class Watch:
 
     def _look(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         tick = self.outputs.last[0] if self.outputs.last else Tick(0.0)
-        left = [row["pid"] for row in tick.alive.values()]
+        left = [row.pid for row in tick.alive.values()]
         given = ["--pid", str((left or self.pids)[0])]
         given += arguments_of({"py_spy": self.outputs.options.py_spy, **options})
         self.turn.has_gpu = any(ranks_by_gpu(tick).values())

@@ -20,6 +20,7 @@ from unhang.core.verdict.job import HUNG, IDLE, UNKNOWN
 from unhang.jobs.commands.watch_outputs import Outputs
 from unhang.jobs.inspect.answer import verdict_of
 from unhang.jobs.inspect.bundle import write_bundle
+from unhang.jobs.inspect.evidence import evidence_of
 from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.inspect.inspection import Inspection
 from unhang.jobs.watch.alerts import Alerts
@@ -168,7 +169,7 @@ def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
     """Reports ranks that two looks in a row named as slow, once. That is no hang: it goes to no
     hook, is in no record and ends no job. Samples queue meanwhile."""
     try:
-        inspection = inspection_of(job.look(FOR_SLOW))
+        inspection = inspection_of(evidence_of(job.look(FOR_SLOW)))
     except UserError as problem:
         why = visible(str(problem), 400)
     else:
@@ -277,7 +278,7 @@ def _why_left_alone(
 def _looked_at(event: Event, job: Job) -> tuple[Sequence[dict[str, Any]], Inspection]:
     """(evidence, verdict)."""
     documents = with_seen(job.look({}), event)
-    return documents, inspection_of(documents)
+    return documents, inspection_of(evidence_of(documents))
 
 
 def _show(inspection: Inspection, outputs: Outputs) -> None:

@@ -25,8 +25,8 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
+from unhang.jobs.inspect.evidence import host_of
 from unhang.jobs.inspect.inspection import Inspection
-from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang_node.base.version import VERSION
 

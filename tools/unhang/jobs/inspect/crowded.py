@@ -3,12 +3,11 @@ Values in, words out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from unhang.core.verdict.job import RankLook
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.jobs.inspect.rank_looks import gpus_and_pids, host_of
+from unhang.jobs.inspect.evidence import NodeEvidence
 
 
 def shared_words(ranks: Sequence[int], gpu: object, idle: int, where: str = "") -> str:
@@ -20,17 +19,15 @@ def shared_words(ranks: Sequence[int], gpu: object, idle: int, where: str = "") 
     return f"ranks {fold_ranks(list(ranks))} share GPU {gpu}{where}{rest if idle else ''}"
 
 
-def crowded(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) -> Iterator[str]:
+def crowded(nodes: Sequence[NodeEvidence], looks: Sequence[RankLook]) -> Iterator[str]:
     """A line for each GPU that several ranks share in both looks while another idles there."""
-    for document in documents:
-        own = [look for look in looks if look.host == host_of(document)]
+    for node in nodes:
+        own = [look for look in looks if look.host == node.host]
         rank_of = {look.pid: look.rank for look in own if look.rank is not None}
-        first, second = (
-            {gpu.name: gpu.pids for gpu in gpus_and_pids(document, number)[0]} for number in (1, 2)
-        )
+        first, second = ({gpu.name: gpu.pids for gpu in gpus} for gpus in node.gpus)
         idle = sum(not pids and not second.get(index, (0,)) for index, pids in first.items())
         for index, pids in first.items() if idle else ():
             both = [pid for pid in pids if pid in rank_of and pid in second.get(index, ())]
             if len(both) > 1:
-                where = f" on {host_of(document)}" if len(documents) > 1 else ""
+                where = f" on {node.host}" if len(nodes) > 1 else ""
                 yield shared_words(sorted({rank_of[pid] for pid in both}), index, idle, where)

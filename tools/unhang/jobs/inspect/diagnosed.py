@@ -19,12 +19,10 @@ from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import STRONG, Evidence
 from unhang.jobs.inspect.answer import certainty_of, verdict_of
 from unhang.jobs.inspect.bundle import read_documents
-from unhang.jobs.inspect.faulty_gpus import kernel_lines
+from unhang.jobs.inspect.evidence import NodeEvidence, evidence_of
 from unhang.jobs.inspect.flights import flights_of
 from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.inspect.inspection import Inspection
-from unhang.jobs.inspect.rank_looks import host_of, section
-from unhang_node.base.parse.values import as_list, as_maps
 
 LOOKED_AT = "unhang inspect"
 DESYNC = "rank_desync_app"
@@ -37,36 +35,31 @@ _OUTCOMES = {
 
 def look_in(names: Sequence[str]) -> Look:
     """The look in bundles of one job. Reads files. Raises UserError, OSError."""
-    documents = read_documents([Path(name) for name in names])
-    inspection = inspection_of(documents)
+    nodes = evidence_of(read_documents([Path(name) for name in names]))
+    inspection = inspection_of(nodes)
     evidence = verdict_evidence(names[0], inspection)
     verdict = inspection.as_document()
     # dumps of a job that runs are of unlike moments
-    dumps = flights_of(documents) if inspection.state in (HUNG, UNKNOWN) else []
-    return Look(names[0], verdict, tuple(logs_of(documents)), tuple(dumps), tuple(evidence))
+    dumps = flights_of(nodes) if inspection.state in (HUNG, UNKNOWN) else []
+    return Look(names[0], verdict, tuple(logs_of(nodes)), tuple(dumps), tuple(evidence))
 
 
-def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes]]:
+def logs_of(nodes: Sequence[NodeEvidence]) -> Iterator[tuple[str, bytes]]:
     """(name, content) of the ends of the job's logs and of the kernel's lines about faults; a log
     that several nodes see once."""
     seen: set[tuple[str, bytes]] = set()
-    for document in documents:
-        host = host_of(document)
-        for log in as_maps(section(document, "log_tail").get("logs")):
-            text = _joined(as_list(log.get("lines")))
-            path = str(log.get("path"))[:400]
+    for node in nodes:
+        for log in node.logs:
+            text, path = _joined(log.lines), log.path[:400]
             if text and (path, text) not in seen:
                 seen.add((path, text))
-                yield f"{path} ({host}, its end)", text
-        kernel = _joined(kernel_lines(document))
-        if kernel:
-            yield f"kernel log of {host}", kernel
+                yield f"{path} ({node.host}, its end)", text
+        if kernel := _joined(node.kernel_lines):
+            yield f"kernel log of {node.host}", kernel
 
 
-def _joined(lines: Sequence[Any]) -> bytes:
-    return "".join(f"{line}\n" for line in lines if isinstance(line, str)).encode(
-        "utf-8", "replace"
-    )
+def _joined(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
 def verdict_evidence(file: str, inspection: Inspection) -> list[Evidence]:

@@ -7,33 +7,22 @@ never decides whether the job hangs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from unhang.core.verdict.ends import NEXT
 from unhang.core.verdict.job import Verdict
 from unhang.core.verdict.suspect import Suspect
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
-from unhang.jobs.flight import Flight, flight_of
+from unhang.jobs.flight import Flight
+from unhang.jobs.inspect.evidence import NodeEvidence
 from unhang.jobs.inspect.inspection import JobLook, Recorded
-from unhang.jobs.inspect.rank_looks import section
-from unhang.jobs.inspect.whose_gpus import number_or_none
-from unhang_node.base.parse.values import as_maps, whole_or_none
-
-MOST_RANKS = 1 << 20
 
 
-def flights_of(documents: Sequence[Mapping[str, Any]]) -> list[Flight]:
+def flights_of(nodes: Sequence[NodeEvidence]) -> list[Flight]:
     """The dumps that lay on the nodes, one for each rank."""
-    found: dict[int, Flight] = {}
-    for document in documents:
-        for row in as_maps(section(document, "log_tail").get("flights")):
-            rank = whole_or_none(row.get("rank"))
-            if rank is not None and 0 <= rank < MOST_RANKS:
-                written_s = number_or_none(row.get("written_s"))
-                found[rank] = flight_of(row, str(row.get("path"))[:400], rank, written_s)
-    return [found[rank] for rank in sorted(found)]
+    found = {one.rank: one for node in nodes for one in node.flights}
+    return sorted(found.values(), key=lambda one: one.rank or 0)
 
 
 def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, Recorded | None]:

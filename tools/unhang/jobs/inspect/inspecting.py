@@ -3,8 +3,7 @@ that rank stands, and what to do. Values in, values out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.verdict.by_looks import judge_looks
@@ -13,6 +12,7 @@ from unhang.core.verdict.job import HUNG, UNKNOWN, RankLook
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.sources import sources_of
 from unhang.core.verdict.stands import place_of, worker_of
+from unhang.jobs.inspect.evidence import NodeEvidence
 from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.inspection import (
     Inspection,
@@ -28,9 +28,9 @@ from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.tracebacks import with_raised
 
 
-def inspection_of(documents: Sequence[Mapping[str, Any]]) -> Inspection:
-    """documents: evidence of the nodes of one job."""
-    job = read_job(documents)
+def inspection_of(nodes: Sequence[NodeEvidence]) -> Inspection:
+    """nodes: those of one job."""
+    job = read_job(nodes)
     verdict, flights = judge_looks(job), None
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
         verdict, flights = with_recorded(verdict, job)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from unhang.core.verdict.job import CHILDREN, COMPILES, DATA, FILES, SOCKETS
-from unhang_node.base.parse.values import as_map, as_maps, number_of
+from unhang.jobs.inspect.evidence import ProcessRow
 from unhang_node.job.compilers import COMPILERS
 
 CHILDREN_CORES = 0.2
@@ -27,10 +26,9 @@ BEYOND_REST = 16  # times what comes to a rank at rest
 LEAST_BYTES_S = 64 * 1024
 DISK, CALLED, CARRIED, ARRIVED = "disk_bytes", "call_bytes", "socket_bytes_s", "arrived_bytes_s"
 ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
-Look = Mapping[str, Any]
 
 
-def at_rest(pairs: Iterable[tuple[Look, Look, float]]) -> dict[str, float]:
+def at_rest(pairs: Iterable[tuple[ProcessRow, ProcessRow, float]]) -> dict[str, float]:
     """Bytes a second of that rank of a job which carried least, by kind. pairs: of each rank two
     looks and the seconds between them. Where all move, nothing is far beyond that."""
     rest: dict[str, float] = {}
@@ -40,26 +38,26 @@ def at_rest(pairs: Iterable[tuple[Look, Look, float]]) -> dict[str, float]:
     return rest
 
 
-def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) -> dict[str, str]:
+def moves(
+    before: ProcessRow, now: ProcessRow, seconds: float, rest: Mapping[str, float]
+) -> dict[str, str]:
     """{sign: in words} of what moved between two looks at one rank, `seconds` apart; {} when
     nothing did. rest: by at_rest, of the ranks of its job."""
-    seconds, rates = max(0.1, seconds), _rates(before, now, seconds)
-    woke = now.get("state") in ("S", "D") and (rose(before, now, "switches") or 0) > 0
+    rates = _rates(before, now, seconds)
+    woke = now.state in ("S", "D") and (rose(before, now, "switches") or 0) > 0
     beyond = [
         name
         for name, rate in rates.items()
         if rate >= (_beyond_rest(rest, name) if woke else LEAST_BYTES_S)
     ]
     calls = (rose(before, now, "calls") or 0.0) / seconds
-    arrived = arrives(now, rest) if ARRIVED in beyond or now.get("arrived_below") is True else ""
-    children = as_maps(now.get("children"))  # a sample has their number
+    arrived = arrives(now, rest) if ARRIVED in beyond or now.arrived_below else ""
     signs = {
         CHILDREN: _children_s(before, now) > CHILDREN_CORES * seconds,
         FILES: DISK in beyond,
         DATA: CALLED in beyond and rates[CALLED] >= SIGN_OF_LIFE_BYTES * calls,
         SOCKETS: arrived or CARRIED in beyond,
-        COMPILES: number_of(now.get("compilers"))
-        or any(child.get("command") in COMPILERS for child in children),
+        COMPILES: now.compilers or any(child.command in COMPILERS for child in now.below()),
     }
     return {
         sign: arrived if arrived and sign == SOCKETS else sign
@@ -68,7 +66,7 @@ def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) ->
     }
 
 
-def may_have_written(pairs: Iterable[tuple[Look, Look]], grew_bytes: float) -> bool:
+def may_have_written(pairs: Iterable[tuple[object, object]], grew_bytes: float) -> bool:
     """Whether a log changed, and by no more than its ranks and those below them carried by calls,
     where that is known, with a launcher's label before each line. pairs: of each two looks."""
     carried = [rose(*pair, CALLED) for pair in pairs]
@@ -76,10 +74,10 @@ def may_have_written(pairs: Iterable[tuple[Look, Look]], grew_bytes: float) -> b
     return grew_bytes != 0 and not (is_known and LABELLED * sum(filter(None, carried)) < grew_bytes)
 
 
-def arrives(now: Look, rest: Mapping[str, float]) -> str:
+def arrives(now: ProcessRow, rest: Mapping[str, float]) -> str:
     """40 KB/s arrive from 10.2.0.9: at one socket, where that is far beyond what comes to a rank at
     rest; else ""."""
-    rate, peer = number_of(now.get(ARRIVED)), str(now.get("arrived_from"))
+    rate, peer = now.arrived_bytes_s or 0.0, now.arrived_from or ""
     if rate < _beyond_rest(rest, ARRIVED):
         return ""
     return f"{rate / 1e3:.0f} KB/s arrive" + (f" from {peer}" if ADDRESS.fullmatch(peer) else "")
@@ -90,27 +88,29 @@ def _beyond_rest(rest: Mapping[str, float], name: str) -> float:
     return min(LEAST_BYTES_S, BEYOND_REST * at_rest_s)
 
 
-def _rates(before: Look, now: Look, seconds: float) -> dict[str, float]:
+def _rates(before: ProcessRow, now: ProcessRow, seconds: float) -> dict[str, float]:
     """Bytes a second by kind, without those that a look lacks. What a rank alone read and wrote is
     what there is in older rows: its look has them under io, its sample beside the others."""
-    then, after = (as_map(row.get("io")) or row for row in (before, now))
+    then, after = (row.io or row for row in (before, now))
     own = sum(rose(then, after, name) or 0.0 for name in ("read_bytes", "write_bytes"))
     disk, called = (rose(before, now, name) or 0.0 for name in (DISK, CALLED))
-    known = {name: number_of(now[name]) for name in (CARRIED, ARRIVED) if now.get(name) is not None}
-    return {DISK: max(own, disk) / max(0.1, seconds), CALLED: called / max(0.1, seconds), **known}
+    rates = {
+        DISK: max(own, disk) / seconds,
+        CALLED: called / seconds,
+        CARRIED: now.socket_bytes_s,
+        ARRIVED: now.arrived_bytes_s,
+    }
+    return {name: rate for name, rate in rates.items() if rate is not None}
 
 
-def _children_s(before: Look, now: Look) -> float:
-    if now.get("children_cpu_s") is not None:
+def _children_s(before: ProcessRow, now: ProcessRow) -> float:
+    if now.children_cpu_s is not None:
         return rose(before, now, "children_cpu_s") or 0.0
-    then = {row.get("pid"): row for row in as_maps(before.get("children"))}
-    return sum(
-        rose(then.get(row.get("pid"), {"cpu_s": 0}), row, "cpu_s") or 0.0
-        for row in as_maps(now.get("children"))
-    )
+    then = {row.pid: row.cpu_s for row in before.below()}
+    return sum(row.cpu_s - then.get(row.pid, 0.0) for row in now.below())
 
 
-def rose(before: Look, now: Look, name: str) -> float | None:
+def rose(before: object, now: object, name: str) -> float | None:
     """By how much a number rose between two looks, None where one of them lacks it."""
-    found = before.get(name), now.get(name)
-    return None if None in found else number_of(found[1]) - number_of(found[0])
+    then, after = (getattr(row, name, None) for row in (before, now))
+    return None if then is None or after is None else after - then

@@ -1,17 +1,19 @@
 """The fifty looks of `inspect --slow` as values: a row for each rank, and the communicators in
-which ranks may be compared. Documents come from nodes: what is not as expected is left out."""
+which ranks may be compared. Values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from unhang.core.verdict.job import RankLook
-from unhang.jobs.inspect.rank_looks import host_of, section
+from unhang.jobs.inspect.evidence import (
+    Card,
+    NodeEvidence,
+    PaceSection,
+    UsedRow,
+)
 from unhang.jobs.inspect.ras_of_job import global_ranks
-from unhang.jobs.inspect.whose_gpus import number_or_none
-from unhang_node.base.parse.values import as_list, as_maps, number_of
 
 
 @dataclass(frozen=True)
@@ -75,130 +77,72 @@ class JobPace:
     hosts: Mapping[int, str]
 
 
-def job_pace(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) -> JobPace | None:
+def job_pace(nodes: Sequence[NodeEvidence], looks: Sequence[RankLook]) -> JobPace | None:
     """None where no node was asked for it."""
-    asked = [document for document in documents if "looks" in section(document, "pace")]
+    asked = [(node, node.pace) for node in nodes if node.pace]
     if not asked:
         return None
-    ranks = {pace.rank: pace for document in asked for pace in _ranks(document, looks)}
-    best = max(asked, key=lambda document: number_of(section(document, "pace").get("answered")))
-    pace = section(best, "pace")
-    found = [
-        (row, [one for one in as_list(row.get("ranks")) if _is_place(one)])
-        for row in as_maps(pace.get("communicators"))
+    ranks = {one.rank: one for node, pace in asked for one in _ranks(node.host, pace, looks)}
+    best, pace = max(asked, key=lambda one: one[1].answered)
+    own = [look for look in looks if look.host == best.host]
+    members = [
+        {"size": row.size, "members": [list(one[:4]) for one in row.ranks]}
+        for row in pace.communicators
     ]
-    own = [look for look in looks if look.host == host_of(best)]
-    answer = {
-        "communicators": [
-            {"size": row.get("size"), "members": [one[:4] for one in ones]} for row, ones in found
-        ]
-    }
-    names = global_ranks(answer, own, looks)
+    names = global_ranks({"communicators": members}, own, looks)
 
-    def named(ones: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        return ((names[key], one) for one in ones if (key := (str(one[1]), one[2])) in names)
-
+    places = [
+        {names[key]: one for one in row.ranks if (key := (one[1], one[2])) in names}
+        for row in pace.communicators
+    ]
     return JobPace(
-        looks=int(number_of(pace.get("looks"))),
-        answered=int(number_of(pace.get("answered"))),
-        seconds=number_of(pace.get("seconds")),
-        why=str(pace.get("why") or "no answer"),
-        form=str(pace.get("form")),
+        looks=pace.looks,
+        answered=pace.answered,
+        seconds=pace.seconds,
+        why=pace.why or "no answer",
+        form=str(pace.form),
         groups=[
-            Group(
-                size=int(number_of(row.get("size"))),
-                launched=int(number_of(row.get("launched"))),
-                total=int(number_of(row.get("total"))),
-                missing=int(number_of(row.get("missing"))),
-                ranks={rank: Behind(*one[4:7]) for rank, one in named(ones)},
-            )
-            for row, ones in found
+            Group(row.size, row.launched, row.total, row.missing,
+                  {rank: Behind(*one[4:]) for rank, one in named.items()})
+            for row, named in zip(pace.communicators, places, strict=True)
         ],
         ranks=ranks,
-        hosts={rank: str(one[1]) for _, ones in found for rank, one in named(ones)},
-    )
+        hosts={rank: one[1] for named in places for rank, one in named.items()},
+    )  # fmt: skip
 
 
-def _is_place(one: Any) -> bool:
-    return (
-        isinstance(one, list)
-        and len(one) == 7
-        and isinstance(one[1], str)
-        and all(type(one[at]) is int and one[at] >= 0 for at in (0, 2, 3, 4, 5, 6))
-    )
-
-
-def _ranks(document: Mapping[str, Any], ranks: Sequence[RankLook]) -> Iterator[RankPace]:
-    pace, host = section(document, "pace"), host_of(document)
-    used = {
-        row["pid"]: row for row in as_maps(pace.get("ranks")) if isinstance(row.get("pid"), int)
-    }
+def _ranks(host: str, pace: PaceSection, ranks: Sequence[RankLook]) -> Iterator[RankPace]:
+    used = {row.pid: row for row in pace.ranks}
     looks = {look.pid: look for look in ranks if look.host == host and look.rank is not None}
-    card_of: dict[int, Mapping[str, Any]] = {}
-    for board in as_maps(pace.get("gpus")):
-        for process in _processes(board):
-            if process[1] in looks:
-                card_of.setdefault(process[1], board)
-    if not any(_processes(card) for card in as_maps(pace.get("gpus"))):
+    card_of: dict[int, Card] = {}
+    for board in pace.gpus:
+        for _, pid, _ in board.processes:
+            if pid in looks:
+                card_of.setdefault(pid, board)
+    if not any(card.processes for card in pace.gpus):
         # as in a container, whose driver shows no process: RAS has the number of the GPU
         card_of = dict(_cards_by_ras(pace, looks))
     for pid, look in looks.items():
-        row, card = used.get(pid, {}), card_of.get(pid, {})
-        own = [one for one in card_of if card and card_of[one] is card]
+        row, card = used.get(pid, UsedRow(pid)), card_of.get(pid)
+        own = [one for one in card_of.values() if one is card]
+        gpu, card = f"GPU {card.index}" if card else look.gpu, card or Card(-1)
         yield RankPace(
-            rank=look.rank or 0,
-            host=host,
-            gpu=f"GPU {int(number_of(card.get('index')))}" if card else look.gpu,
-            pid=pid,
-            cores=number_or_none(row.get("cpu_cores")),
-            run_queue=number_or_none(row.get("run_queue")),
-            card=str(card.get("name")) if card else None,
-            power_w=number_or_none(card.get("power_w")),
-            clock_mhz=number_or_none(card.get("clock_sm_mhz")),
-            busy=number_or_none(card.get("utilization_percent")),
-            memory=number_or_none(card.get("memory_activity_percent")),
-            throttle=_shares(card),
-            alone=len(own) <= 1,
-            neighbours=tuple(
-                f"process {process[0]} ({process[2]})"
-                for process in _processes(card)
-                if process[1] is None
+            look.rank or 0, host, gpu, pid, row.cpu_cores, row.run_queue, card.name, card.power_w,
+            card.clock_sm_mhz, card.utilization_percent, card.memory_activity_percent,
+            {name: count / card.looks for name, count in card.throttle.items()}
+            if card.looks >= 1 else {},
+            len(own) <= 1,
+            tuple(
+                f"process {one} ({command})" for one, of, command in card.processes if of is None
             ),
-            look=look,
-        )
+            look,
+        )  # fmt: skip
 
 
-def _cards_by_ras(
-    pace: Mapping[str, Any], looks: Mapping[int, RankLook]
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    cards = {
-        card["index"]: card
-        for card in as_maps(pace.get("gpus"))
-        if isinstance(card.get("index"), int)
-    }
+def _cards_by_ras(pace: PaceSection, looks: Mapping[int, RankLook]) -> Iterator[tuple[int, Card]]:
+    cards = {card.index: card for card in pace.gpus}
     own = {look.own_pid: pid for pid, look in looks.items()}
-    for row in as_maps(pace.get("communicators")):
-        for one in as_list(row.get("ranks")):
-            if _is_place(one) and one[2] in own and one[3] in cards:
-                yield own[one[2]], cards[one[3]]
-
-
-def _processes(card: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
-    """(pid, the rank's pid that it is or is below, None where it is of no rank, its command)."""
-    return [
-        (row[0], row[1], str(row[2]))
-        for row in as_list(card.get("processes"))
-        if isinstance(row, list)
-        and len(row) == 3
-        and isinstance(row[0], int)
-        and (row[1] is None or isinstance(row[1], int))
-    ]
-
-
-def _shares(card: Mapping[str, Any]) -> dict[str, float]:
-    reasons, looks = card.get("throttle"), number_of(card.get("looks"))
-    return (
-        {str(name): number_of(count) / looks for name, count in reasons.items()}
-        if isinstance(reasons, Mapping) and looks >= 1
-        else {}
-    )
+    for row in pace.communicators:
+        for _, _, pid, gpu, *_ in row.ranks:
+            if pid in own and gpu in cards:
+                yield own[pid], cards[gpu]

@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.job import RankLook, waiting_ranks
-from unhang.jobs.inspect.rank_looks import host_of, section
+from unhang.jobs.inspect.evidence import NodeEvidence
 from unhang.jobs.ras_counts import (
     Key,
     communicator_rows,
@@ -16,25 +16,16 @@ from unhang.jobs.ras_counts import (
     ranks_by_largest,
     standing_between,
 )
-from unhang_node.base.parse.values import as_maps
 
 
-def standing_of(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]) -> Standing:
+def standing_of(nodes: Sequence[NodeEvidence], looks: Sequence[RankLook]) -> Standing:
     """The answer of the node whose RAS answered oftenest; without a version when none did. Every
     RAS answers for the whole job."""
-    answers = [
-        [
-            row
-            for row in as_maps(section(document, "ras").get("looks"))
-            if isinstance(row.get("communicators"), list)
-        ]
-        for document in documents
-    ]
-    best = max(range(len(answers)), key=lambda at: len(answers[at]), default=None)
-    if best is None or not answers[best]:
+    best = max(nodes, key=lambda node: len(node.ras), default=None)
+    if best is None or not best.ras:
         return Standing()
-    own = [look for look in looks if look.host == host_of(documents[best])]
-    first, last = answers[best][0], answers[best][-1]
+    own = [look for look in looks if look.host == best.host]
+    first, last = best.ras[0], best.ras[-1]
     names = global_ranks(last, own, looks)
     # who launches takes processor time
     asleep = {look.rank for look in looks if look.waited and look.cpu == 0}

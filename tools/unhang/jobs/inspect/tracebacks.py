@@ -7,17 +7,15 @@ It never makes a hang: a program may log an exception that it survives.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from unhang.core.text import visible
 from unhang.core.verdict.job import HUNG, Raised, RankLook, Verdict
 from unhang.core.verdict.stands import RESTING_CORES, stands_words
 from unhang.core.verdict.suspect import Suspect
+from unhang.jobs.inspect.evidence import NodeEvidence
 from unhang.jobs.inspect.inspection import JobLook
-from unhang.jobs.inspect.rank_looks import section
-from unhang_node.base.parse.values import as_list, as_maps
 
 CAUSE = "rank_failed"
 NEXT = "the whole traceback, in {path}: its exception is the cause; then end the job"
@@ -32,17 +30,16 @@ _PLACE = re.compile(r'^\s+File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,9})')
 _ERROR = re.compile(r"^[A-Za-z_][\w.]{0,120}(?:: .*)?$")
 
 
-def raised_in(documents: Sequence[Mapping[str, Any]]) -> list[Raised]:
+def raised_in(nodes: Sequence[NodeEvidence]) -> list[Raised]:
     """The tracebacks with which logs of ranks end, the first of each rank."""
     found: dict[int | None, Raised] = {}
-    for document in documents:
-        ranks = {str(row.get("pid")): row.get("rank") for row in as_maps(document.get("ranks"))}
-        for log in as_maps(section(document, "log_tail").get("logs")):
-            own = [ranks.get(str(pid)) for pid in as_list(log.get("pids"))]
-            for rank, error in _at_the_end([*map(str, as_list(log.get("lines")))]):
+    for node in nodes:
+        ranks = {row.pid: row.rank for row in node.ranks}
+        for log in node.logs:
+            own = [ranks.get(pid) for pid in log.pids]
+            for rank, error in _at_the_end(log.lines):
                 whose = rank if rank is not None else own[0] if len(own) == 1 else None
-                whose = whose if isinstance(whose, int) else None
-                found.setdefault(whose, Raised(whose, error, str(log.get("path"))))
+                found.setdefault(whose, Raised(whose, error, log.path))
     return list(found.values())
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from unhang.core.verdict.job import RankLook
+from unhang.jobs.inspect.evidence import NodeEvidence
 from unhang.jobs.inspect.inspection import Unread
-from unhang.jobs.inspect.rank_looks import host_of, section
-from unhang_node.base.parse.values import as_maps
 
 HELPS = {
     "ras": (
@@ -35,54 +33,50 @@ FOLDED_REASON = 200
 
 
 def unread_rows(
-    documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], answers: bool
+    nodes: Sequence[NodeEvidence], looks: Sequence[RankLook], answers: bool
 ) -> list[Unread]:
     """Equal reasons of several hosts once. answers: whether
     RAS of one node did, which answers for all."""
-    found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for document in documents:
+    found: dict[tuple[str, str, str], list[NodeEvidence]] = {}
+    for node in nodes:
         for what in MATTERS:
-            for status, why in _reasons(document, what):
+            for status, why in _reasons(node, what):
                 if what == "ras" and answers:
                     continue
                 if (
                     what in ("nvml", "ras")
                     and status == "absent"
                     and not answers
-                    and _on_processors(document, looks)
+                    and _on_processors(node, looks)
                 ):
                     continue
-                found.setdefault((what, status, why), []).append(document)
+                found.setdefault((what, status, why), []).append(node)
     return [
-        Unread([*map(host_of, rows)], what, status, why, _helps(rows[-1], what, status))
+        Unread([node.host for node in rows], what, status, why, _helps(rows[-1], what, status))
         for (what, status, why), rows in [*found.items()][:64]
     ]
 
 
-def _helps(document: Mapping[str, Any], what: str, status: str) -> str | None:
+def _helps(node: NodeEvidence, what: str, status: str) -> str | None:
     if status not in HELPED.get(what, (status,)):
         return None
-    if document["collector"].get("as_root") and (what in AS_ROOT or status == "denied"):
+    if node.as_root and (what in AS_ROOT or status == "denied"):
         return AS_ROOT.get(what) if status != "denied" else None
-    return HELPS[what].format(host=host_of(document)) if what in HELPS else None
+    return HELPS[what].format(host=node.host) if what in HELPS else None
 
 
-def _on_processors(document: Mapping[str, Any], looks: Sequence[RankLook]) -> bool:
+def _on_processors(node: NodeEvidence, looks: Sequence[RankLook]) -> bool:
     """Whether the job has no GPU, and so neither driver nor NCCL."""
     return not any(look.gpu for look in looks) and any(
-        status == "absent" for status, _ in _reasons(document, "nvml")
+        status == "absent" for status, _ in _reasons(node, "nvml")
     )
 
 
-def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:
-    probe = section(document, what).get("probe")
-    if not isinstance(probe, Mapping) or probe.get("error") == "not asked for":
+def _reasons(node: NodeEvidence, what: str) -> list[tuple[str, str]]:
+    probe = node.probes.get(what)
+    if probe is None or probe.error == "not asked for":
         return []
-    if probe.get("status") != "ok":
-        return [(str(probe.get("status")), str(probe.get("error"))[:FOLDED_REASON])]
-    rows = as_maps(probe.get("unread")) if what in ("ranks", "stacks", "ras", "pace") else []
-    return list(
-        dict.fromkeys(
-            (str(row.get("status")), str(row.get("reason"))[:FOLDED_REASON]) for row in rows
-        )
-    )[:4]
+    if probe.status != "ok":
+        return [(probe.status, str(probe.error)[:FOLDED_REASON])]
+    rows = probe.unread if what in ("ranks", "stacks", "ras", "pace") else []
+    return [*dict.fromkeys((row["status"], row["reason"][:FOLDED_REASON]) for row in rows)][:4]

@@ -16,7 +16,7 @@ from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.inspect.crowded import shared_words
 from unhang.jobs.inspect.slow_gpus import HOT
-from unhang.jobs.watch.detector import Tick, node_of, ranks_by_gpu
+from unhang.jobs.watch.detector import NODE, Tick, ranks_by_gpu
 
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
 HOT_S = 10.0  # how long a GPU is too hot before it is told
@@ -77,7 +77,7 @@ class Alerts:
             )
 
     def _link(self, row: Mapping[str, Any], t: float) -> Iterator[str]:
-        key, changes = (node_of(row), str(row.get("nic"))), row.get("carrier_changes")
+        key, changes = (str(row.get(NODE) or ""), str(row.get("nic"))), row.get("carrier_changes")
         if not isinstance(changes, int):
             return
         before, self.carriers[key] = self.carriers.get(key), changes

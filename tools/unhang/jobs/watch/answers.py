@@ -8,8 +8,8 @@ from typing import Any
 
 from unhang.core.verdict.ends import FROZEN, STOPPED
 from unhang.core.verdict.job import HUNG
+from unhang.jobs.inspect.evidence import host_of
 from unhang.jobs.inspect.inspection import Inspection
-from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.watch.detector import Event
 from unhang_node.base.parse.values import as_maps
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.core.verdict.job import GONE, HALTED
+from unhang.jobs.inspect.evidence import ProcessRow, rows_of
 from unhang.jobs.inspect.moves import at_rest, may_have_written, moves, rose
 from unhang.jobs.inspect.whose_gpus import NODE, Gpu, gpu_of, own_gpus
 from unhang_node.base.parse.values import as_list, as_map
@@ -51,14 +52,14 @@ class Tick:
     counts: Mapping[str, int] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
     gpus: list[Gpu] = field(default_factory=list)
-    ranks: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    ranks: dict[int, ProcessRow] = field(default_factory=dict)
     nics: list[Mapping[str, Any]] = field(default_factory=list)
     logs: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
-    def alive(self) -> dict[int, Mapping[str, Any]]:
+    def alive(self) -> dict[int, ProcessRow]:
         """The ranks that run."""
-        return {rank: row for rank, row in self.ranks.items() if row.get("state") not in GONE}
+        return {rank: row for rank, row in self.ranks.items() if row.state not in GONE}
 
 
 def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
@@ -81,9 +82,9 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
         elif "nic" in line:
             tick.nics.append(line)
         elif isinstance(line.get("rank"), int):
-            tick.ranks[line["rank"]] = line
+            tick.ranks.update((line["rank"], row) for row in rows_of(ProcessRow, [line]))
         elif "log_bytes" in line:
-            tick.logs[node_of(line), str(line.get("log"))] = line["log_bytes"]
+            tick.logs[str(line.get(NODE) or ""), str(line.get("log"))] = line["log_bytes"]
     if tick:
         yield tick
 
@@ -116,11 +117,7 @@ def detect(
 
 
 def _gone(tick: Tick) -> dict[int, tuple[str, int]]:
-    return {
-        rank: (node_of(row), row["pid"])
-        for rank, row in tick.ranks.items()
-        if row.get("state") in GONE and isinstance(row.get("pid"), int)
-    }
+    return {rank: (row.asked_as, row.pid) for rank, row in tick.ranks.items() if row.state in GONE}
 
 
 class Progress:
@@ -142,7 +139,7 @@ class Progress:
             tick.counts, tick.missing = before.counts, before.missing
         self._moments.append(tick.t)
         for rank, row in tick.ranks.items():
-            if before and rose(before.ranks.get(rank, {}), row, "switches"):
+            if before and rose(before.ranks.get(rank), row, "switches"):
                 self._woke.setdefault(rank, deque(maxlen=WAKES)).append(tick.t)
         if (
             not (before and self._moved)
@@ -178,7 +175,9 @@ def _what_did_not_move(tick: Tick, seconds: float) -> str:
             "collective": bool(tick.counts),
             "work on a GPU": bool(gpus_of(tick)),
             "file": all(
-                row.get("read_bytes") is not None and row.get("children", 0) <= MOST_READ
+                row.read_bytes is not None
+                and isinstance(row.children, int)
+                and row.children <= MOST_READ
                 for row in alive
             ),
             "log": bool(tick.logs),
@@ -214,13 +213,13 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
     pairs = {
         rank: (before.ranks[rank], row, seconds)
         for rank, row in now.ranks.items()
-        if "cpu_s" in before.ranks.get(rank, {}) and "cpu_s" in row
+        if rose(before.ranks.get(rank), row, "cpu_s") is not None
     }
     rest = at_rest(pairs.values())
     signs += [f"work of rank {rank}" for rank, pair in pairs.items() if moves(*pair, rest)]
     # a weaker sign, for jobs without NCCL: who waits for a GPU that others use too is switched
     if not (now.counts or own or any(ranks_by_gpu(now).values())) and any(
-        (rose(before.ranks.get(rank, {}), row, "switches") or 0) > AWAKE_PER_S * seconds
+        (rose(before.ranks.get(rank), row, "switches") or 0) > AWAKE_PER_S * seconds
         for rank, row in now.ranks.items()
     ):
         signs.append("ranks that wake up")
@@ -232,8 +231,8 @@ def log_grew(since: Tick, now: Tick) -> bool:
     then: a file to which other jobs print too grows while this one hangs."""
     return any(
         may_have_written(
-            [(since.ranks.get(rank, {}), row) for rank, row in now.alive.items()
-             if node_of(row) == key[0]],
+            [(since.ranks.get(rank), row) for rank, row in now.alive.items()
+             if row.asked_as == key[0]],
             size - since.logs.get(key, size),
         )
         for key, size in now.logs.items()
@@ -249,14 +248,14 @@ def gpus_of(tick: Tick) -> list[Gpu]:
         for node in dict.fromkeys(gpu.node for gpu in tick.gpus)
         for gpu in own_gpus(
             [one for one in tick.gpus if one.node == node],
-            {row.get("pid") for row in tick.ranks.values() if node_of(row) == node},
+            {row.pid for row in tick.ranks.values() if row.asked_as == node},
         )
     ]
 
 
 def ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
     """{(node, GPU): ranks that have memory on it}."""
-    alive = {(node_of(row), row.get("pid")): rank for rank, row in tick.alive.items()}
+    alive = {(row.asked_as, row.pid): rank for rank, row in tick.alive.items()}
     return {
         gpu.key: tuple(
             sorted({alive[one] for pid in gpu.pids if (one := (gpu.node, pid)) in alive})
@@ -265,13 +264,8 @@ def ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
     }
 
 
-def _pids(tick: Tick) -> dict[int, Any]:
-    return {rank: row.get("pid") for rank, row in tick.ranks.items()}
-
-
-def node_of(row: Mapping[str, Any]) -> str:
-    """Of a sample; "" where there is one alone."""
-    return str(row.get(NODE) or "")
+def _pids(tick: Tick) -> dict[int, int]:
+    return {rank: row.pid for rank, row in tick.ranks.items()}
 
 
 def _asleep(before: Tick, now: Tick) -> set[str]:
@@ -280,7 +274,7 @@ def _asleep(before: Tick, now: Tick) -> set[str]:
     return {
         str(rank)
         for rank, row in now.ranks.items()
-        if "cpu_s" in row and not any(rose(before.ranks.get(rank, {}), row, name) != 0
+        if not any(rose(before.ranks.get(rank), row, name) != 0
                                       for name in ("cpu_s", "switches"))
     }  # fmt: skip
 
@@ -298,7 +292,7 @@ def _ended_or_stopped(
 ) -> Iterator[Event]:
     alive = tick.alive
     for rank, row in tick.ranks.items():
-        state = row.get("state")
+        state = row.state
         what = ENDED if state in GONE and alive else STOPPED if state in HALTED else None
         for other in (ENDED, STOPPED):
             if other != what:

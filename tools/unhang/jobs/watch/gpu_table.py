@@ -47,7 +47,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _lines(tick: Tick) -> Iterator[tuple[list[str], str]]:
-    by_pid = {row.get("pid"): rank for rank, row in tick.ranks.items()}
+    by_pid = {row.pid: rank for rank, row in tick.ranks.items()}
     shown: set[int] = set()
     for gpu in sorted(tick.gpus, key=lambda gpu: integer_or_none(gpu.name) or 0):
         ranks = sorted({by_pid[pid] for pid in gpu.pids if pid in by_pid})
@@ -62,7 +62,7 @@ def _lines(tick: Tick) -> Iterator[tuple[list[str], str]]:
 
 
 def _of_ranks(tick: Tick, ranks: list[int], numbers: list[str]) -> list[str]:
-    states = "".join(dict.fromkeys(visible(tick.ranks[rank].get("state"), 12) for rank in ranks))
+    states = "".join(dict.fromkeys(visible(tick.ranks[rank].state, 12) for rank in ranks))
     launched = [tick.counts[str(rank)] for rank in ranks if str(rank) in tick.counts]
     return [
         fold_ranks(ranks) if ranks else "",
@@ -74,7 +74,7 @@ def _of_ranks(tick: Tick, ranks: list[int], numbers: list[str]) -> list[str]:
 
 def _note(tick: Tick, ranks: list[int], gpu: Gpu | None) -> str:
     """What a person should see first."""
-    counts, states = tick.counts, [tick.ranks[rank].get("state") for rank in ranks]
+    counts, states = tick.counts, [tick.ranks[rank].state for rank in ranks]
     behind = max(
         (max(counts.values()) - counts[str(rank)] for rank in ranks if str(rank) in counts),
         default=0,

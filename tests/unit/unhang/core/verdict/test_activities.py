@@ -18,6 +18,7 @@ from unhang.core.verdict.activities import activity_of
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.job import Process, Worker
 from unhang.core.verdict.stands import busy_word, stand_of, stands_words, worker_of
+from unhang.jobs.inspect.evidence import evidence_of
 from unhang.jobs.inspect.rank_looks import rank_looks
 
 LOOKS = Path(__file__).parents[4] / "fixtures/inspect"
@@ -37,7 +38,7 @@ def document(scene):
 
 def last_rank(scene):
     """What happens in a scene happens to its last rank."""
-    return rank_looks([document(scene)])[-1]
+    return rank_looks(evidence_of([document(scene)]))[-1]
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -5,18 +5,11 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 
 import pytest
-from inspected import inspection_of
+from inspected import LOOKS, inspection_of, look
 
-LOOKS = Path(__file__).parents[4] / "fixtures" / "inspect"
 RECORDED = sorted([*LOOKS.glob("evidence/*-RAS-and-stacks.json"), *LOOKS.glob("two_gpus/*/*.json")])
-
-
-def look(scene: str, folder: str = "evidence") -> dict:
-    path = LOOKS / folder / f"{scene}-RAS-and-stacks.json"
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def beside_a_neighbour(document: dict) -> dict:
@@ -102,7 +95,7 @@ def with_a_kernel(document: dict) -> dict:
 
 
 def test_a_kernel_that_does_not_end_is_not_called_python_code():
-    spin = look("spin", "two_gpus/evidence")
+    spin = look("spin", folder="two_gpus/evidence")
     assert "it runs Python code" in inspection_of([spin])["headline"]
     found = inspection_of([with_a_kernel(spin)])
     assert found["state"] == "unknown"
@@ -112,7 +105,7 @@ def test_a_kernel_that_does_not_end_is_not_called_python_code():
 
 def of_three(scene: str, ways: dict[int, list[str]]) -> dict:
     """A job of two with a third rank, all asleep in these frames."""
-    document = look(scene, "two_gpus/evidence")
+    document = look(scene, folder="two_gpus/evidence")
     stacks, proc = document["sections"]["stacks"], document["sections"]["proc"]
     first = document["ranks"][0]["pid"]
     third = {**document["ranks"][0], "rank": 2, "pid": 99, "own_pid": 99}

@@ -9,12 +9,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from inspected import EVIDENCE
 
 from unhang.core.errors import UserError
 from unhang.jobs.commands import watch, watch_one
 from unhang.jobs.watch.record import Record
-
-EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 
 
 def trace(seconds: int):
@@ -122,9 +121,6 @@ def test_the_exit_code_is_the_job_s_and_of_a_signal_that_of_a_shell(ending, code
         [sys.executable, "-c", f"import os, sys; {ending}"],
     )
     assert watch.run(arguments) == code
-
-
-EVIDENCE = Path(__file__).parents[4] / "fixtures/inspect/evidence"
 
 
 def verdicts_of(looks, moves_at=0, seconds=400, words=()):

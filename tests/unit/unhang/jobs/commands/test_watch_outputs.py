@@ -22,19 +22,20 @@ from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.verdict.short_evidence import MOST_BYTES
 from unhang.jobs.commands.watch_outputs import add_outputs, outputs_of
+from unhang.jobs.inspect.evidence import ProcessRow, evidence_of
 from unhang.jobs.inspect.inspecting import inspection_of
 from unhang.jobs.watch.detector import Tick
 
 NAMED = {("gpu03", 1, "loading")}
 LOOK = Path(__file__).parents[4] / "fixtures/inspect/evidence/loader-RAS-and-stacks.json"
 FOUND = replace(
-    inspection_of([json.loads(LOOK.read_bytes())]),
+    inspection_of(evidence_of([json.loads(LOOK.read_bytes())])),
     headline=without_secrets(
         "rank 1 on gpu03: it sleeps\x1b[2J in __next__\nMar 1 12:00:00 root: all is well,"
         " token=ghp_0123456789abcdefghijABCDEFGHIJ012345"
     ),
 )
-TICK = Tick(9.0, ranks={0: {"state": "S"}, 1: {"state": "gone"}})
+TICK = Tick(9.0, ranks={0: ProcessRow(7, "S"), 1: ProcessRow(8, "gone")})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from inspected import inspection_of, render_details, write_bundle
+from inspected import inspection_of, look, render_details, write_bundle
 from read_again import fits
 
 from unhang.cli import main
@@ -28,12 +28,7 @@ from unhang.jobs.inspect.bundle import (
 from unhang.jobs.watch.answers import with_seen
 from unhang.jobs.watch.detector import NO_PROGRESS, Event
 
-EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=508, GPU has fallen off the bus."
-
-
-def look(scene: str) -> dict:
-    return json.loads((EVIDENCE / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8"))
 
 
 def bundle(folder: Path, *documents: dict) -> Path:

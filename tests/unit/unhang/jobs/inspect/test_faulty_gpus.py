@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 
 import pytest
-from inspected import inspection_of
+from inspected import EVIDENCE, inspection_of
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
-EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 NEVER = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))
 AT, UUID = "0000:3b:00.0", "GPU-00000002-0000-4000-8000-000000000000"
 LINE = "NVRM: Xid (PCI:0000:3b:00): {}, pid=508"
@@ -68,6 +66,10 @@ def test_the_verdict_says_what_the_gpu_needs_and_for_what(codes, action, verb, b
     found = look(*codes, action=action)
     assert needs(found) == [(2, verb, because)]
     assert f"likely: GPU 2 ({UUID}, {AT}) asks to {clue}" in found["suspects"][0]["why"]
+
+
+def test_what_a_node_says_instead_of_a_fault_or_an_action_is_left_out():
+    assert look("79")["gpus"] == look(action=[])["gpus"] == []
 
 
 def test_an_xid_from_before_the_job_says_nothing():

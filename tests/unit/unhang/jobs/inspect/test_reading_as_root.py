@@ -11,14 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from inspected import answer_of, inspection_of, render_inspection
+from inspected import EVIDENCE, answer_of, inspection_of, render_inspection
 from other_users import program
 
 from unhang.cli import main
 from unhang.core.verdict.answer import screen_of
 from unhang_node.job import stacks
 
-EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 READY = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)"
 NOBODY = 65534
 # with the right to read all files, as root's own Python may be, and none to look into processes

@@ -4,15 +4,13 @@ where there was none."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from inspected import inspection_of, render_details
+from inspected import EVIDENCE, inspection_of, look, render_details
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
-EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 TWO_GPUS = EVIDENCE.parent / "two_gpus"  # each rank has its own
 # scene: (state, rank, words of the verdict, cause)
 WHOLE = {
@@ -54,10 +52,6 @@ OF_TWO_GPUS = {
     "full": ("running", None, "collectives were launched", None),
 }
 HEALTHY = ("healthy", "slow", "longstep", "compile", "checkpoint", "evaluation")
-
-
-def look(scene: str, way: str) -> dict:
-    return json.loads((EVIDENCE / f"{scene}-{way}.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("scene", WHOLE)

@@ -7,23 +7,21 @@ import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from inspected import inspection_of, render_details, write_bundle
+from inspected import EVIDENCE, inspection_of, render_details, write_bundle
 
 from unhang.core.errors import UserError
 from unhang.jobs.commands.watch import _of_slurm
 from unhang.jobs.commands.watch_one import FOR_SLOW
 from unhang.jobs.inspect import ways
 from unhang.jobs.inspect.bundle import read_documents
-from unhang.jobs.inspect.rank_looks import host_of
+from unhang.jobs.inspect.evidence import host_of
 from unhang.jobs.inspect.ways import end_of, nodes_of, slurm_documents
 from unhang.jobs.watch import of_slurm
 from unhang.jobs.watch.of_slurm import cancel, slurm_samples
 from unhang_node.job.look_options import add_look_options, chosen_look_options
 
-EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 SECRET = "hf_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z"
 SAID = f"slurmstepd: error: execve(): HF_TOKEN={SECRET}: no such file"
 

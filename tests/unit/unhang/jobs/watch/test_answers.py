@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from inspected import agreeing, inspection_of, named_in
+from inspected import EVIDENCE, agreeing, inspection_of, named_in
 
 from unhang.jobs.watch.answers import with_seen
 from unhang.jobs.watch.detector import NO_PROGRESS, Event, detect
 
-EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 TWO_GPUS = EVIDENCE.parent / "two_gpus"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from unhang.core.table import printed
+from unhang.jobs.inspect.evidence import ProcessRow
 from unhang.jobs.inspect.whose_gpus import gpu_of
 from unhang.jobs.watch.detector import Tick, ticks
 from unhang.jobs.watch.gpu_table import gpu_table
@@ -37,11 +38,7 @@ def machine(gpus: int) -> Tick:
         }
         throttle = ["hw_thermal_slowdown", "sw_power_cap"] if number == 3 else []
         tick.gpus.append(gpu_of({**row, "throttle": throttle}))
-        tick.ranks[number] = {
-            "rank": number,
-            "pid": 1000 + number,
-            "state": "T" if number == 9 else "R",
-        }
+        tick.ranks[number] = ProcessRow(1000 + number, "T" if number == 9 else "R")
     return tick
 
 
@@ -74,7 +71,7 @@ def test_no_line_is_wider_than_the_terminal(width):
 
 
 def test_a_job_without_gpus_has_a_line_for_each_rank():
-    tick = Tick(9.0, ranks={0: {"pid": 7, "state": "S"}, 1: {"pid": 8, "state": "gone"}})
+    tick = Tick(9.0, ranks={0: ProcessRow(7, "S"), 1: ProcessRow(8, "gone")})
     assert [line.split() for line in shown(tick)[2:]] == [["0", "S"], ["1", "gone", "ended"]]
 
 
