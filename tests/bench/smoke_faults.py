@@ -207,7 +207,7 @@ def step_killed(bench: Bench) -> None:
         "r = p.Request(backend='nccl', **given)\n"
         f"members = [p.Member('here', {bench.nproc})]\n"
         "[n] = p.plan_group(r, members, '127.0.0.1', free_port())\n"
-        "show = lambda h, e: print(e['e'], e.get('phase'), flush=True)\n"
+        "show = lambda e: print(e['e'], e.get('phase'), flush=True)\n"
         "run_local(n, payload_bytes(), on_event=show)\n"
     )
     launcher = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

@@ -18,11 +18,13 @@ def die_with_parent() -> None:
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Closes its standard input, at which it ends with all that it started; if it does not, it is
-    killed."""
+    """Closes its standard input, at which it ends with all that it started, or terminates one whose
+    standard input is not ours; if it does not end, it is killed."""
     with contextlib.suppress(OSError):
         if process.stdin:
             process.stdin.close()
+        else:
+            process.terminate()
     try:
         process.wait(ENDING_S)
     except subprocess.TimeoutExpired:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from unhang.core.smoke_result import Isolation
 
@@ -210,9 +211,10 @@ def _partner(search: _Search, host: str, by_switch: Mapping[str, list[str]]) -> 
 
 def _bisect(search: _Search, rest: Sequence[str]) -> Generator[list[Group], list[bool], None]:
     """All of `rest` are good in pairs and fail together. Finds one reason."""
-    size = yield from _shortest(search, rest, ())
+    each = [(host,) for host in rest]
+    size = yield from _shortest(search, each, ())
     last = rest[size - 1]
-    second = yield from _shortest(search, rest[: size - 1], (last,))
+    second = yield from _shortest(search, each[: size - 1], (last,))
     first = rest[second - 1]
     if second and size > 1 and not (yield from _passes(search, (first, last))):
         yield from _link_or_switches(search, first, last)
@@ -236,14 +238,14 @@ def _passes(search: _Search, group: Iterable[str]) -> Generator[list[Group], lis
 
 
 def _shortest(
-    search: _Search, order: Sequence[str], more: Group
+    search: _Search, order: Sequence[Group], more: Group
 ) -> Generator[list[Group], list[bool], int]:
-    """Length of the shortest beginning of `order` that fails together with `more`; all of it is
-    known to fail."""
+    """Number of the first groups of `order` that it takes to fail together with `more`; all of them
+    are known to fail."""
     low, high = 0, len(order)
     while low + 1 < high:
         middle = (low + high) // 2
-        if (yield from _passes(search, (*order[:middle], *more))):
+        if (yield from _passes(search, (*chain(*order[:middle]), *more))):
             low = middle
         else:
             high = middle
@@ -256,16 +258,14 @@ def _link_or_switches(
     """A pair of good nodes that fails: decides whether it is this link, or every link between their
     switches."""
     switch, other = search.switch[first], search.switch[last]
-    mates = [
-        host
-        for host in search.hosts
-        if search.switch[host] == switch and host not in (first, *search.bad)
-    ]
-    others = [
-        host
-        for host in search.hosts
-        if search.switch[host] == other and host not in (last, *search.bad)
-    ]
+    mates, others = (
+        [
+            host
+            for host in search.hosts
+            if search.switch[host] == search.switch[end] and host not in (end, *search.bad)
+        ]
+        for end in (first, last)
+    )
     if (
         switch != other
         and mates
@@ -289,26 +289,15 @@ def _two_switches(
     """The two switches that it takes, when it is switches and not the number of nodes. failing: the
     shortest beginning that fails, in the order of switches."""
     switch = search.switch[failing[-1]]
-    inside = [host for host in failing if search.switch[host] == switch]
-    before = list(
-        dict.fromkeys(search.switch[host] for host in failing if search.switch[host] != switch)
-    )
-    if not before:
+    below: dict[str, Group] = {}
+    for host in failing:
+        below[search.switch[host]] = (*below.get(search.switch[host], ()), host)
+    inside = below.pop(switch)
+    if not below:
         return None
-    low, high = 0, len(before)
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if (
-            yield from _passes(
-                search,
-                (*(host for host in failing if search.switch[host] in before[:middle]), *inside),
-            )
-        ):
-            low = middle
-        else:
-            high = middle
-    other = before[high - 1]
-    pair = [host for host in failing if search.switch[host] in (other, switch)]
+    count = yield from _shortest(search, [*below.values()], inside)
+    other = [*below][count - 1]
+    pair = [*below[other], *inside]
     # One node fewer than the number that would explain it, so that a failure can only be due to the
     # switches.
     if len(pair) == len(failing):

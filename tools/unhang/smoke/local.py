@@ -10,16 +10,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
 from unhang.smoke.bootstrap import carried, node_arguments
 from unhang.smoke.node_plans import NodePlan
-from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
+from unhang.smoke.streams import (
+    MOST_LINE_BYTES,
+    Event,
+    Stream,
+    parse_event,
+    parse_events,
+    read_stream,
+)
 
 SURVEY_S = 60.0
-OnEvent = Callable[[str, Event], None]
+OnEvent = Callable[[Event], None]
 
 
 def free_port() -> int:
@@ -52,44 +58,49 @@ def run_local(
     ends in an interpreter; None for this one."""
     argv = carried(program or [sys.executable], payload, *node_arguments(plan))
     try:
-        agent = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=environment, start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
-        )  # fmt: skip
+        output, errors, code = listen(argv, plan.limit_s, on_event, environment=environment)
     except OSError as problem:
         return Stream(plan.host, plan.ranks, (), f"could not start {argv[0]}: {problem.strerror}")
-    deadline = time.monotonic() + float(plan.document.get("total_timeout_s", 600)) + ENDING_S
-    with agent:
-        try:
-            output, errors = listen(agent, plan.host, deadline, on_event)
-        finally:
-            end_process(agent)
-    events = tuple(parse_events(output.split(b"\n"), plan.ranks))
-    problem_text = (
-        None
-        if any(event["e"] == "node_end" for event in events)
-        else _reason(agent.returncode, errors)
-    )
-    return Stream(plan.host, plan.ranks, events, problem_text)
+    why = f"the agent ended with code {code}{last_of(lines_of(errors))}"
+    return read_stream(plan.host, plan.ranks, output.split(b"\n"), why)
 
 
 def listen(
-    agent: subprocess.Popen[bytes],
-    host: str,
-    deadline: float,
+    argv: Sequence[str],
+    limit_s: float,
     on_event: OnEvent | None,
     parse: Callable[[bytes], Event | None] = parse_event,
+    stdin: int = subprocess.PIPE,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[bytes, bytes, int]:
+    """(output, errors, exit code) of a program that ends with this one. Complete events are
+    reported on the way. Raises OSError."""
+    with subprocess.Popen(
+        argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment, start_new_session=True,
+        preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
+    ) as agent:  # fmt: skip
+        try:
+            output, errors = _heard(agent, time.monotonic() + limit_s + ENDING_S, on_event, parse)
+        finally:
+            end_process(agent)
+    return output, errors, agent.returncode
+
+
+def _heard(
+    agent: subprocess.Popen[bytes],
+    deadline: float,
+    on_event: OnEvent | None,
+    parse: Callable[[bytes], Event | None],
 ) -> tuple[bytes, bytes]:
-    """The agent's output until it closes it, or until the deadline; complete events are reported on
-    the way."""
+    """What it prints until it closes its output, or until the deadline."""
     assert agent.stdout is not None
     assert agent.stderr is not None
     received: dict[int, bytearray] = {
         agent.stdout.fileno(): bytearray(),
         agent.stderr.fileno(): bytearray(),
     }
-    reported, told = 0, partial(on_event, host) if on_event else None
+    reported = 0
     with selectors.DefaultSelector() as selector:
         for descriptor in received:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -99,14 +110,14 @@ def listen(
                 received[key.fd] += piece
                 if not piece:
                     selector.unregister(key.fd)
-            reported = report_new(received[agent.stdout.fileno()], reported, told, parse)
+            reported = report_new(received[agent.stdout.fileno()], reported, on_event, parse)
     return bytes(received[agent.stdout.fileno()]), bytes(received[agent.stderr.fileno()])
 
 
 def report_new(
     output: bytearray,
     reported: int,
-    on_event: Callable[[Event], object] | None,
+    on_event: OnEvent | None,
     parse: Callable[[bytes], Event | None] = parse_event,
 ) -> int:
     """Reports the complete events behind the first `reported` bytes; how many bytes that are
@@ -135,7 +146,3 @@ def lines_of(errors: bytes) -> list[str]:
 def last_of(lines: Sequence[str]) -> str:
     """The end of a sentence: a program's last words, if it had any."""
     return f": {lines[-1][:300]}" if lines else ""
-
-
-def _reason(code: int | None, errors: bytes) -> str:
-    return f"the agent ended with code {code}{last_of(lines_of(errors))}"

@@ -63,6 +63,11 @@ class NodePlan:
     ranks: tuple[int, ...]
     document: dict[str, Any]
 
+    @property
+    def limit_s(self) -> float:
+        """Of the whole test."""
+        return float(self.document["total_timeout_s"])
+
 
 def plan_group(
     request: Request, members: Sequence[Member], address: str, port: int

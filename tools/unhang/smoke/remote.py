@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import paramiko
 from unhang.smoke.bootstrap import carried, node_arguments, shell_line
 from unhang.smoke.local import OnEvent, last_of, lines_of, report_new, survey_in
 from unhang.smoke.node_plans import NodePlan
-from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_events
+from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, read_stream
 
 # never in a container: it reads the node's own addresses, routes and GPUs
 SURVEY_PROGRAM = ("python3",)
@@ -138,7 +138,7 @@ def _run_node(
         if event["e"] in TROUBLE:
             trouble.set()
         if on_event:
-            on_event(plan.host, event)
+            on_event(event)
 
     try:
         connection = connect(plan.host, access)
@@ -146,25 +146,22 @@ def _run_node(
         trouble.set()
         return Stream(plan.host, plan.ranks, (), str(problem))
     line = shell_line(carried(access.program, access.payload, *node_arguments(plan)))
-    limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
     with contextlib.closing(connection):
-        output, errors, code = _exchange(connection, line, limit_s, note, trouble)
-    events = tuple(parse_events(output.split(b"\n"), plan.ranks))
-    if any(event["e"] == "node_end" for event in events):
-        return Stream(plan.host, plan.ranks, events)
-    trouble.set()
+        output, errors, code = _exchange(connection, line, plan.limit_s + ENDING_S, note, trouble)
     how = "was ended by a signal" if code == KILLED else f"ended with code {code}"
     ended = f"the agent {how}{last_of(lines_of(errors))}"
-    return Stream(
-        plan.host, plan.ranks, events, "the connection was lost" if code is None else ended
-    )
+    why = "the connection was lost" if code is None else ended
+    stream = read_stream(plan.host, plan.ranks, output.split(b"\n"), why)
+    if stream.problem:
+        trouble.set()
+    return stream
 
 
 def _exchange(
     connection: fabric.Connection,
     line: str,
     limit_s: float,
-    on_event: Callable[[Event], None] | None,
+    on_event: OnEvent | None,
     trouble: threading.Event | None = None,
 ) -> tuple[bytes, bytes, int | None]:
     """(output, errors, exit code) of a command whose standard input stays open until it ends or the

@@ -6,18 +6,16 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
 from unhang.core.line_pieces import PIECE, joined
 from unhang.smoke.bootstrap import carried
 from unhang.smoke.local import OnEvent, last_of, lines_of, listen
 from unhang.smoke.node_plans import NodePlan
-from unhang.smoke.streams import Event, Stream, parse_event, parse_events
+from unhang.smoke.streams import Event, Stream, parse_event, read_stream
 
 SURVEY_S = 120.0  # an allocation may have to wait its turn
 
@@ -90,7 +88,7 @@ def run_group(
     """Runs one group under one srun."""
     whole = {plan.host: {**plan.document, "remove_self": True} for plan in plans}
     packed = "=" + base64.b64encode(zlib.compress(json.dumps(whole).encode(), 9)).decode("ascii")
-    limit_s = max(float(plan.document.get("total_timeout_s", 600)) for plan in plans) + SURVEY_S
+    limit_s = max(plan.limit_s for plan in plans) + SURVEY_S
     argv = srun_argv(
         [plan.host for plan in plans], cluster, "node", "--short-lines", "--plan", packed
     )
@@ -100,48 +98,23 @@ def run_group(
         event = parse_event(line)
         if event and event.get("host") in lines:
             lines[str(event["host"])].append(line)
-    streams = [
-        Stream(plan.host, plan.ranks, tuple(parse_events(lines[plan.host], plan.ranks)))
-        for plan in plans
-    ]
     reason = f"srun ended with code {code}{_last(errors)}"
-    return [
-        stream if stream.ended else Stream(stream.host, stream.ranks, stream.events, reason)
-        for stream in streams
-    ]
+    return [read_stream(plan.host, plan.ranks, lines[plan.host], reason) for plan in plans]
 
 
 def _srun(
     argv: Sequence[str], limit_s: float, on_event: OnEvent | None
 ) -> tuple[bytes, bytes, int | None]:
     try:
-        srun = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
-        )  # fmt: skip
+        return listen(argv, limit_s, on_event, short_event, subprocess.DEVNULL)
     except OSError as problem:
         return b"", f"srun: {problem.strerror}".encode(), None
-    with srun:
-        try:
-            output, errors = listen(
-                srun, "", time.monotonic() + limit_s + ENDING_S, _by_host(on_event), short_event
-            )
-        finally:
-            if srun.poll() is None:
-                srun.terminate()
-            end_process(srun)
-    return output, errors, srun.returncode
 
 
 def short_event(line: bytes) -> Event | None:
     """A complete event: enough to show the progress."""
     found = PIECE.match(line)
     return parse_event(line[found.end() :]) if found and found[2] == found[3] == b"1" else None
-
-
-def _by_host(on_event: OnEvent | None) -> OnEvent | None:
-    return (lambda _, event: on_event(str(event.get("host")), event)) if on_event else None
 
 
 def _last(errors: bytes) -> str:

@@ -43,7 +43,7 @@ from unhang.smoke.group import SessionOptions
 from unhang.smoke.local import survey_in
 from unhang.smoke.node_plans import Request
 from unhang.smoke.session import Round, RoundResult, smoke_session
-from unhang.smoke.streams import Stream, parse_events
+from unhang.smoke.streams import Stream, read_stream
 
 Kind = TypeVar("Kind")
 MOST_SURVEY_BYTES = 4 << 20
@@ -137,16 +137,17 @@ def read_result(folder: Path) -> SmokeResult:
 def _write_round(
     place: Path, number: int, wanted: Round, container: Container | None
 ) -> dict[str, Any]:
-    for part in ("plans", "events"):
-        (place / part).mkdir(parents=True, exist_ok=True)
+    for name in ("plans", "events"):
+        (place / name).mkdir(parents=True, exist_ok=True)
     program = container.argv(PLACE) if container else None
-    for group in wanted.groups:
-        for plan in group:
-            limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
-            write_atomically(
-                place / "plans" / file_name(plan.host, ".json"),
-                json.dumps({"plan": plan.document, "program": program, "deadline_s": limit_s}),
-            )
+    plans = [plan for group in wanted.groups for plan in group]
+    for plan in plans:
+        part = {
+            "plan": plan.document,
+            "program": program,
+            "deadline_s": plan.limit_s + ENDING_S,
+        }
+        write_atomically(place / "plans" / file_name(plan.host, ".json"), json.dumps(part))
     groups = [
         [{"host": plan.host, "ranks": list(plan.ranks)} for plan in group]
         for group in wanted.groups
@@ -155,16 +156,11 @@ def _write_round(
         place / "round.json",
         json.dumps({"what": wanted.what, "groups": groups, "began": time.time()}),
     )
-    limit_s = max(
-        float(plan.document.get("total_timeout_s", 600))
-        for group in wanted.groups
-        for plan in group
-    )
     return {
         "round": number,
         "what": wanted.what,
-        "hosts": [plan.host for group in wanted.groups for plan in group],
-        "limit_s": int(limit_s),
+        "hosts": [plan.host for plan in plans],
+        "limit_s": int(max(plan.limit_s for plan in plans)),
     }
 
 
@@ -228,12 +224,10 @@ def _stream(folder: Path, host: str, ranks: tuple[int, ...]) -> Stream:
     """A host's events. A problem beside a full stream is none: the end was reported."""
     try:
         with (folder / file_name(host, ".jsonl")).open("rb") as source:
-            events = tuple(parse_events(read_at_most(source, MOST_EVENT_BYTES).split(b"\n"), ranks))
+            lines = read_at_most(source, MOST_EVENT_BYTES).split(b"\n")
     except OSError:
         return Stream(host, ranks, (), reason_in(folder, host, NOT_FETCHED))
-    stream = Stream(host, ranks, events)
-    why = reason_in(folder, host, "")
-    return stream if stream.ended or not why else Stream(host, ranks, events, why)
+    return read_stream(host, ranks, lines, reason_in(folder, host, "") or None)
 
 
 def notes_in(folder: Path) -> list[Note]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang_node.base.parse.values import as_map
@@ -80,6 +80,14 @@ class Story:
     def facts(self) -> Event:
         """Answer of the environment phase."""
         return self.result("environment")
+
+
+def read_stream(
+    host: str, ranks: tuple[int, ...], lines: Iterable[bytes], why: str | None
+) -> Stream:
+    """What a node sent. why: it stopped, if it did not report its end."""
+    stream = Stream(host, ranks, tuple(parse_events(lines, ranks)))
+    return stream if stream.ended else replace(stream, problem=why)
 
 
 def parse_events(lines: Iterable[bytes], ranks: Iterable[int]) -> Iterator[Event]:

@@ -105,8 +105,11 @@ def describe_manual_work(
 def _drain(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> str:
     if leaves_service(cause):
         return visible(command({**cause, "nodes": hosts}, setting), 4_000_000)
-    is_off = cause["severity"] == "critical" and not cause["unread"]
-    return "keep jobs off until then; no scheduler was seen on it" if is_off else ""
+    return (
+        "keep jobs off until then; no scheduler was seen on it"
+        if cause["severity"] == "critical" and not cause["unread"]
+        else ""
+    )
 
 
 def describe_unrepaired(plan: Plan) -> list[str]:

@@ -210,8 +210,6 @@ class _Reading:
 def _stop(srun: subprocess.Popen[bytes], is_done: bool) -> None:
     with suppress(subprocess.TimeoutExpired):
         srun.wait(END_S if is_done else 0)
-    if srun.poll() is None:
-        srun.terminate()
     if srun.stdout:
         srun.stdout.close()  # srun does not end while it waits to write
     end_process(srun)

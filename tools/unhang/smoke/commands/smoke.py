@@ -393,8 +393,7 @@ class Progress:
     def __init__(self) -> None:
         self.seen: set[str] = set()
 
-    def on_event(self, host: str, event: Event) -> None:
-        del host
+    def on_event(self, event: Event) -> None:
         phase = event.get("phase")
         if (
             event["e"] == "phase_begin"
