@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import os
 import struct
+import subprocess
 from pathlib import Path
 
 import jsonschema_rs
@@ -19,6 +20,16 @@ SCHEMA = Path(__file__).parents[2] / "tools" / "unhang" / "core" / "schemas" / "
 
 class Link(str):
     """A symbolic link to this target."""
+
+
+def held_packages(folder):
+    """Names on hold, as dpkg itself reports them."""
+    output = subprocess.run(
+        ["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True
+    ).stdout
+    return {
+        line.split()[0].split(":")[0] for line in output.splitlines() if line.split()[1] == "hold"
+    }
 
 
 def plant(folder, files):

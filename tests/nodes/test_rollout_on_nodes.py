@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import sys
 import time
 
 import audits
@@ -14,7 +13,7 @@ import hardware
 import pytest
 from four_nodes import NAMES
 from pinned_fleet import PINNED, REMEDIATE, untouched
-from playbooks_on_nodes import play, playing
+from playbooks_on_nodes import planned_run, play, playing
 
 from unhang.act.rollout.journal import read_journal
 from unhang.act.rollout.rollout_state import replay
@@ -34,19 +33,8 @@ def planned(pinned):
 
 def plan(fleet):
     assert play(fleet, "playbooks/audit.yml", THREE, {}).code in (0, 2)
-    run = (fleet.work / "runs" / "latest").resolve()
-    for argv in (
-        ["judge", str(run)],
-        ["plan", str(run), "--rule", PINNED, "--max-unavailable", "2", "--floor", "0"],
-    ):
-        done = audits.run(
-            fleet.bed,
-            [sys.executable, "-P", "-m", "unhang", *argv],
-            audits.environment_of(fleet.bed, fleet.work),
-            run,
-        )
-        assert done.code in (0, 1), done.stderr
-    fleet.plan = run
+    options = ("--rule", PINNED, "--max-unavailable", "2", "--floor", "0")
+    fleet.plan = planned_run(fleet, *options)
     assert waves(fleet) == [[THREE[0]], list(THREE[1:])]
     return fleet
 

@@ -3,13 +3,10 @@ and named in the journal."""
 
 from __future__ import annotations
 
-import sys
-
-import audits
 import driver_node
 from four_nodes import NAMES
 from pinned_fleet import REMEDIATE
-from playbooks_on_nodes import play
+from playbooks_on_nodes import planned_run, play
 from testbed.node import BOOT_DEADLINE_S
 
 from unhang.act.rollout.journal import read_journal
@@ -26,28 +23,8 @@ def planned(fleet, tmp_path):
     driver_node.prepare(fleet, HOST, tmp_path)
     fleet.undo.callback(fleet.shell, HOST, "rm -rf /var/lib/unhang")
     assert play(fleet, "playbooks/audit.yml", [HOST], POLICY).code in (0, 2)
-    run = (fleet.work / "runs" / "latest").resolve()
-    for argv in (
-        ["judge", str(run)],
-        [
-            "plan",
-            str(run),
-            "--rule",
-            "policy-driver-version",
-            "--floor",
-            "0",
-            "--max-unavailable",
-            "1",
-        ],
-    ):
-        done = audits.run(
-            fleet.bed,
-            [sys.executable, "-P", "-m", "unhang", *argv],
-            audits.environment_of(fleet.bed, fleet.work),
-            run,
-        )
-        assert done.code in (0, 1), done.stderr
-    return run
+    options = ("--rule", "policy-driver-version", "--floor", "0", "--max-unavailable", "1")
+    return planned_run(fleet, *options)
 
 
 def rolled_out(fleet, run, **variables):

@@ -13,9 +13,7 @@ import contextlib
 import os
 import random
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from archive import ORIGIN, Archive, Repository, Wanted
@@ -25,7 +23,7 @@ from repository import build_package
 from testbed import Testbed
 from testbed.bed import CONTROLLER
 from testbed.tree import ready_tree
-from trial_node import Trial, booted
+from trial_node import Trial, booted, serve
 
 MORE = ("unattended-upgrades", "dkms")
 TREES = {"deb12": ("bookworm", MORE), "deb13": ("trixie", MORE)}
@@ -112,8 +110,6 @@ def package_bed(archives, versions, tmp_path_factory):
             repositories[name] = Repository(
                 folder / name, [*sorted(files), *controls], archives[name].folder / "sums.db"
             )
-        faults = folder / "faults.json"
-        faults.write_text("{}")
 
         def prepare(node):
             key = f"/usr/share/keyrings/{ORIGIN}.asc"
@@ -124,20 +120,7 @@ def package_bed(archives, versions, tmp_path_factory):
             )
 
         bed = stack.enter_context(Testbed(CACHE, list(TREES), prepare=prepare, trees=TREES))
-        mirror = [
-            sys.executable,
-            str(Path(__file__).with_name("mirror.py")),
-            str(folder),
-            CONTROLLER,
-            str(PORT),
-            str(faults),
-        ]
-        server = stack.enter_context(
-            subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True)
-        )
-        stack.callback(server.kill)
-        assert server.stdout.readline() == "ready\n"
-        yield bed, repositories, faults
+        yield bed, repositories, serve(stack, bed, folder, PORT)
 
 
 def _equipped(name, package_bed, versions, work):

@@ -182,19 +182,25 @@ def booted(folder, trees):
         bed = stack.enter_context(
             Testbed(CACHE, [NODE], prepare=prepare, trees={NODE: trees[NODE]})
         )
-        faults = folder / "faults.json"
-        faults.write_text("{}")
-        mirror = [
-            sys.executable,
-            str(Path(__file__).with_name("mirror.py")),
-            str(folder),
-            CONTROLLER,
-            str(PORT),
-            str(faults),
-        ]
-        server = stack.enter_context(
-            subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True)
-        )
-        stack.callback(server.kill)
-        assert server.stdout.readline() == "ready\n"
+        serve(stack, bed, folder, PORT)
         yield bed, repository
+
+
+def serve(stack, bed, folder, port):
+    """Starts the mirror of the repositories in the folder; the file that says how it misbehaves."""
+    faults = folder / "faults.json"
+    faults.write_text("{}")
+    mirror = [
+        sys.executable,
+        str(Path(__file__).with_name("mirror.py")),
+        str(folder),
+        CONTROLLER,
+        str(port),
+        str(faults),
+    ]
+    server = stack.enter_context(
+        subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True)
+    )
+    stack.callback(server.kill)
+    assert server.stdout.readline() == "ready\n"
+    return faults

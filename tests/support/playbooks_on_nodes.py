@@ -56,6 +56,17 @@ def environment_for(fleet, work):
     }
 
 
+def planned_run(fleet, *options):
+    """The folder of the latest audit, judged and planned with these options."""
+    run = (fleet.work / "runs" / "latest").resolve()
+    environment = audits.environment_of(fleet.bed, fleet.work)
+    for argv in (["judge", str(run)], ["plan", str(run), *options]):
+        words = [sys.executable, "-P", "-m", "unhang", *argv]
+        done = audits.run(fleet.bed, words, environment, run)
+        assert done.code in (0, 1), done.stderr
+    return run
+
+
 def run_typed(fleet, argv):
     """Played of a command of a page (documented_command.as_typed) whose inventory is one of
     inventory_for()."""

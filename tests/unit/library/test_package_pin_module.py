@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from fakes.ansible_module import run_module, tree
-from fakes.node_tree import dpkg_status, plant
+from fakes.node_tree import dpkg_status, held_packages, plant
 
 from unhang_node.base.parse.dpkg import Database, Package
 from unhang_node.base.parse.rpm_locks import parse_versionlock, parse_versionlock_toml
@@ -53,16 +53,6 @@ def node(folder, packages=None, **files):
 
 def pin(folder, *what, **more):
     return run_module("package_pin", rootfs=str(folder), groups=list(what), **more)
-
-
-def held(folder):
-    """Names on hold, as dpkg itself reports them."""
-    output = subprocess.run(
-        ["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True
-    ).stdout
-    return {
-        line.split()[0].split(":")[0] for line in output.splitlines() if line.split()[1] == "hold"
-    }
 
 
 def facts(folder):
@@ -121,7 +111,7 @@ def test_the_driver_is_held_pinned_and_blacklisted_with_its_fabric_manager_and_n
 ):
     answer = pin(node(tmp_path), "driver")
     assert answer["changed"]
-    assert held(tmp_path) == set(DRIVER)
+    assert held_packages(tmp_path) == set(DRIVER)
     section = facts(tmp_path)
     assert {row["package"] for row in section["pins"]} == set(DRIVER)
     assert all(
@@ -162,7 +152,7 @@ def test_letting_go_takes_off_exactly_what_was_set(tmp_path):
     pin(tmp_path, "driver", "nccl", "kernel")
     answer = pin(tmp_path)
     assert answer["changed"]
-    assert held(tmp_path) == {"libnccl2", "libnvidia-ml1"}
+    assert held_packages(tmp_path) == {"libnccl2", "libnvidia-ml1"}
     assert without_state(tmp_path) == before
     assert not (tmp_path / "var/lib/unhang/package_hold.json").exists()
     assert not pin(tmp_path)["changed"]
@@ -172,7 +162,7 @@ def test_a_group_that_is_no_longer_named_is_let_go_and_the_others_stay(tmp_path)
     pin(node(tmp_path), "driver", "kernel")
     answer = pin(tmp_path, "driver")
     assert {name.split(":")[0] for name in answer["unheld"]} == set(KERNEL)
-    assert held(tmp_path) == set(DRIVER)
+    assert held_packages(tmp_path) == set(DRIVER)
     assert {row["package"] for row in facts(tmp_path)["pins"]} == set(DRIVER)
 
 
@@ -182,18 +172,18 @@ def test_a_run_that_was_cut_off_can_be_taken_back_and_done_again(tmp_path):
     fcntl.lockf(lock, fcntl.LOCK_EX)
     assert pin_in_child(tmp_path)["failed"]
     lock.close()
-    assert held(tmp_path) == set()
+    assert held_packages(tmp_path) == set()
     # as if dpkg had done its part and the power went before the end was saved
     wanted = "".join(f"{name} hold\n" for name in DRIVER)
     subprocess.run(
         ["dpkg", f"--root={tmp_path}", "--set-selections"], input=wanted, text=True, check=True
     )
-    assert held(tmp_path) == set(DRIVER)
+    assert held_packages(tmp_path) == set(DRIVER)
     pin(tmp_path)  # all that the failed call had begun is undone
-    assert held(tmp_path) == set()
+    assert held_packages(tmp_path) == set()
     assert not (tmp_path / PIN_FILE.lstrip("/")).exists()
     pin(tmp_path, "driver")
-    assert held(tmp_path) == set(DRIVER)
+    assert held_packages(tmp_path) == set(DRIVER)
 
 
 def pin_in_child(folder):

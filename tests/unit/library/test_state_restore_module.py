@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from fakes.ansible_module import run_module, tree
-from fakes.node_tree import dpkg_status, plant
+from fakes.node_tree import dpkg_status, held_packages, plant
 
 from unhang_node.change.atomic_files import STATES
 from unhang_node.change.journal.running_values import Change, keep_running
@@ -220,19 +220,6 @@ class TestHolds:
         )
         return tmp_path
 
-    def names(self, folder):
-        output = subprocess.run(
-            ["dpkg", f"--root={folder}", "--get-selections"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        return {
-            line.split()[0].split(":")[0]
-            for line in output.splitlines()
-            if line.split()[1] == "hold"
-        }
-
     def quiet(self, folder):
         return {
             path: content
@@ -247,24 +234,24 @@ class TestHolds:
             "changed"
         ]
         saved(held, "finished", id=state_id)
-        assert self.names(held) == {"nvidia-driver", "libnvidia-ml1", "libnccl2"}
+        assert held_packages(held) == {"nvidia-driver", "libnvidia-ml1", "libnccl2"}
         foretold = restore(held, check=True)
         answer = restore(held)
         assert foretold == answer
         assert [name.split(":")[0] for name in answer["unheld"]] == ["nvidia-driver"]
-        assert self.names(held) == {"libnvidia-ml1", "libnccl2"}
+        assert held_packages(held) == {"libnvidia-ml1", "libnccl2"}
         assert self.quiet(held) == before
         assert not (held / "var/lib/unhang/package_hold.json").exists()
 
     def test_holds_that_were_let_go_are_set_again(self, held):
         run_module("package_pin", rootfs=str(held), groups=["driver"])
-        before, names = self.quiet(held), self.names(held)
+        before, names = self.quiet(held), held_packages(held)
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
         run_module("package_pin", rootfs=str(held), groups=[], state_id=state_id)
         saved(held, "finished", id=state_id)
-        assert self.names(held) != names
+        assert held_packages(held) != names
         restore(held)
-        assert self.names(held) == names
+        assert held_packages(held) == names
         assert self.quiet(held) == before
         assert not run_module("package_pin", rootfs=str(held), groups=["driver"])["changed"]
 
@@ -272,7 +259,7 @@ class TestHolds:
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
         keep_selections(str(held), state_id, {"libnccl2:amd64": "hold"})
         assert restore(held)["unheld"] == []
-        assert "libnccl2" in self.names(held)
+        assert "libnccl2" in held_packages(held)
 
     def test_a_package_that_is_gone_since_needs_no_hold(self, held):
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]

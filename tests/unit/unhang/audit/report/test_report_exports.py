@@ -95,26 +95,6 @@ def test_by_default_healthy_nodes_pass_and_their_remarks_are_the_output(found):
     )
 
 
-def test_of_72_nodes_of_which_46_are_healthy_26_fail_and_remarks_on_all_of_them_fail_none():
-    """A remark on 69 nodes once made 69 of 72 tests fail."""
-    hosts = [f"gpu{number:03d}" for number in range(1, 73)]
-    remarks = [
-        fleets.finding("pid-max-low", host, "info", "a remark", "e", "f") for host in hosts[:69]
-    ]
-    faults = [
-        fleets.finding("acs-breaks-p2p", host, "warning", "ACS is on", "e", "f")
-        for host in hosts[46:]
-    ]
-    found = fleets.document([*remarks, *faults], {"ok": 72})
-    cases, counts = suite_of(render_junit(found))
-    assert counts == {"tests": 72, "Failure": 26, "Error": 0, "Skipped": 0}
-    assert (
-        [host for host, kind in cases.items() if kind == "passed"]
-        == hosts[:46]
-        == found["node_verdicts"]["healthy"]
-    )
-
-
 def test_a_healthy_node_that_only_a_faulty_one_sets_apart_passes():
     found = fleets.compared_with_a_faulty_node()
     assert (

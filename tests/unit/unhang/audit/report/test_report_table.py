@@ -125,26 +125,18 @@ def test_the_last_line_is_the_next_command():
     )
 
 
+SCATTERED = fleets.document(
+    [fleets.finding("r", f"gpu{host:04d}", "error", "t", "e", "f") for host in range(0, 2000, 2)],
+    {"ok": 2000},
+)
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 150, 160, 200])
 def test_no_set_of_nodes_is_broken_inside_a_number(width):
-    findings = fleets.document(
-        [
-            fleets.finding("r", f"gpu{host:04d}", "error", "t", "e", "f")
-            for host in range(0, 2000, 2)
-        ],
-        {"ok": 2000},
-    )
-    shown = re.search(r"gpu\[[^\]]*\]", render_table(findings, width))
+    shown = re.search(r"gpu\[[^\]]*\]", render_table(SCATTERED, width))
     assert {len(number) for number in re.findall(r"\d+", shown[0])} == {4}
 
 
 def test_many_scattered_hosts_are_shortened_on_a_terminal_and_whole_in_a_pipe():
-    findings = fleets.document(
-        [
-            fleets.finding("r", f"gpu{host:04d}", "error", "t", "e", "f")
-            for host in range(0, 2000, 2)
-        ],
-        {"ok": 2000},
-    )
-    assert len(render_table(findings, 100, full=False)) < 1500
-    assert "1998]" in re.sub(r"\s", "", render_table(findings, 100))
+    assert len(render_table(SCATTERED, 100, full=False)) < 1500
+    assert "1998]" in re.sub(r"\s", "", render_table(SCATTERED, 100))
