@@ -27,7 +27,7 @@ from inspected import inspection_of, render_inspection, write_bundle
 
 from fuzz.writers import HOSTILE, SLURM, list_slurm, write
 from unhang.act.commands.record_check import _document, _lines
-from unhang.act.gate.admission import admission_file, admission_record, record_line
+from unhang.act.gate.admission import admission_file, admission_record
 from unhang.act.gate.verifying import verify
 from unhang.audit.report.html import render_page
 from unhang.audit.report.run import summarise_node
@@ -430,7 +430,7 @@ def _admissions() -> list[bytes]:
         "reference": None,
         "smoke": {"alone": {}, "together": None},
     }
-    return [record_line(admission_record("gpu001", facts, gate, now, 365)).encode()]
+    return [json.dumps(admission_record("gpu001", facts, gate, now, 365)).encode()]
 
 
 def _admit(data: bytes) -> None:

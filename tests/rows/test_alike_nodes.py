@@ -13,7 +13,7 @@ import pytest
 
 from unhang.act.plan.host_plan import plan_for_host
 from unhang.act.plan.plan_document import digest_of
-from unhang.act.plan.planning import knowledge_of
+from unhang.act.plan.role_coverage import remedying_of
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.run.documents import NodeDocument, to_fragment
 from unhang.core.run.findings import hosts_of
@@ -87,11 +87,11 @@ def random_fleet(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_node_is_planned_as_if_it_were_alone(seed):
-    shared = knowledge_of(CATALOGUE, DAY)
+    shared = remedying_of(CATALOGUE, DAY)
     fleet = random_fleet(seed)
     together = [plan_for_host(node, findings, shared) for node, findings in fleet]
     alone = [
-        plan_for_host(node, findings, knowledge_of(CATALOGUE, DAY)) for node, findings in fleet
+        plan_for_host(node, findings, remedying_of(CATALOGUE, DAY)) for node, findings in fleet
     ]
     assert together == alone
     assert len({one.config_hash for one in alone}) > 3
@@ -116,9 +116,9 @@ def test_nodes_that_differ_in_where_a_fault_is_are_not_planned_as_one():
         {"path": "/opt/a/libnccl.so.2", "value": "2.18"},
     ]
     fleet = [(node, [{**finding, "where": where}]) for where in places]
-    shared = knowledge_of(CATALOGUE, DAY)
+    shared = remedying_of(CATALOGUE, DAY)
     plans = [plan_for_host(*one, shared) for one in fleet]
-    assert plans == [plan_for_host(*one, knowledge_of(CATALOGUE, DAY)) for one in fleet]
+    assert plans == [plan_for_host(*one, remedying_of(CATALOGUE, DAY)) for one in fleet]
     assert plans[0] == plans[1] and plans[2] == plans[4]
     assert "/opt/a/" in plans[2].person[0].what and "/opt/b/" in plans[3].person[0].what
 

@@ -13,8 +13,8 @@ from case_rows import case_rows
 from unhang import cli
 from unhang.act.plan.host_plan import plan_for_host
 from unhang.act.plan.plan_document import read_plan
-from unhang.act.plan.planning import PlanOptions, knowledge_of, plan_run
-from unhang.act.plan.role_coverage import repairs_of_run, who_repairs
+from unhang.act.plan.planning import PlanOptions, plan_run
+from unhang.act.plan.role_coverage import remedying_of, repairs_of_run, who_repairs
 from unhang.audit.report import phrases
 from unhang.audit.report.filtering import Filter, narrowed
 from unhang.audit.report.folding import fold_findings
@@ -29,7 +29,7 @@ ROWS = case_rows(__file__)
 
 CATALOGUE = load_catalogue()
 TODAY = "2026-11-20"
-KNOWLEDGE = knowledge_of(CATALOGUE, TODAY)
+REMEDYING = remedying_of(CATALOGUE, TODAY)
 OK = {"probe": {"status": "ok"}}
 SECTIONS = {
     "node": {
@@ -76,8 +76,8 @@ def asked(policy=None, **changes):
         sections.setdefault(section, dict(OK)).update(fields)
     node = NodeDocument("gpu1", ("training",), policy or {}, "ok", None, to_fragment(sections))
     findings = [found(rule) for rule in REMEDIES]
-    return who_repairs(node, findings, KNOWLEDGE.remedying).for_people(), plan_for_host(
-        node, findings, KNOWLEDGE
+    return who_repairs(node, findings, REMEDYING).for_people(), plan_for_host(
+        node, findings, REMEDYING
     )
 
 
@@ -164,17 +164,13 @@ def test_what_a_refusing_role_would_have_been_told_stays_out_of_the_policy():
 def test_each_node_is_refused_for_its_own_reason(method):
     sections = {**SECTIONS, "driver": {**SECTIONS["driver"], "install_method": method}}
     node = NodeDocument("gpu1", (), {}, "ok", None, to_fragment(sections))
-    told = who_repairs(
-        node, [found("driver-545-23-08-p2p-deadlock")], KNOWLEDGE.remedying
-    ).for_people()
+    told = who_repairs(node, [found("driver-545-23-08-p2p-deadlock")], REMEDYING).for_people()
     assert bool(told.turned_down) == (method != "packages")
 
 
 def test_a_node_that_was_not_read_is_refused_by_no_role():
     unread = NodeDocument("gpu1", (), {}, "unreachable", "No route to host", None)
-    assert (
-        who_repairs(unread, [found(rule) for rule in REMEDIES], KNOWLEDGE.remedying).refusing == {}
-    )
+    assert who_repairs(unread, [found(rule) for rule in REMEDIES], REMEDYING).refusing == {}
 
 
 def test_a_judged_run_names_the_roles_of_its_plan(tmp_path):

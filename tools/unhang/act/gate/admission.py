@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.schemas.configuration import canonical, config_hash, section_hashes
+from unhang.core.schemas.configuration import config_hash, section_hashes
 from unhang.core.text import counted
 from unhang_node.base.parse.values import as_map, as_maps
 from unhang_node.facts.parse.admission import SCHEMA
@@ -62,12 +62,7 @@ def admission_record(
     }
 
 
-def record_line(record: Mapping[str, Any]) -> str:
-    """The line that is signed: the same bytes for the same record."""
-    return canonical(record)
-
-
-def admission_file(line: str, signature: str = "", key: str = "") -> str:
+def admission_file(line: str, signature: str, key: str) -> str:
     """The files on controller and node: the record, its signature and the public key."""
     return "\n".join(part.strip("\n") for part in (line, signature, key) if part) + "\n"
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unhang.act.gate.admission import admission_file, admission_record, record_line
+from unhang.act.gate.admission import admission_file, admission_record
 from unhang.act.gate.deciding import PASS
 from unhang.act.gate.outcome import FILE_NAME
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
+from unhang.core.schemas.configuration import canonical
 from unhang.core.signing import public_key, sign
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 
@@ -27,7 +28,7 @@ def write_records(folder: Path, key: Path | None, days: int) -> list[Path]:
     public = public_key(key) if key else ""
     written = []
     for host, facts in _facts(folder, passed):
-        line = record_line(admission_record(host, facts, gate, admitted_at, days))
+        line = canonical(admission_record(host, facts, gate, admitted_at, days))
         place = folder / FOLDER / run_folder.file_stem(host)
         place.parent.mkdir(exist_ok=True)
         run_folder.write_atomically(

@@ -64,11 +64,6 @@ def reads_version(role: str, reads: Collection[tuple[str, ...]]) -> bool:
     )
 
 
-def suits_kernel(release: str, desired: Mapping[str, Any]) -> bool:
-    """Whether the policy's part `kernel` allows a kernel."""
-    return _suits(release, desired, "kernel")
-
-
 def nccl_package(sections: Any) -> str | None:
     """Version of the NCCL package on the node, None without one."""
     found = [
@@ -82,7 +77,8 @@ def nccl_package(sections: Any) -> str | None:
 def _kernel(policy: Policy, present: Present) -> bool:
     desired = policy.get("kernel") or {}
     return present.kernel is not None and not all(
-        suits_kernel(one, desired) for one in {present.kernel, present.boots_next or present.kernel}
+        suits(one, desired, "kernel")
+        for one in {present.kernel, present.boots_next or present.kernel}
     )
 
 
@@ -104,10 +100,11 @@ def _fabric(policy: Policy, present: Present) -> bool:
 
 
 def _nccl(policy: Policy, present: Present) -> bool:
-    return present.nccl is not None and not _suits(present.nccl, policy.get("nccl") or {}, "nccl")
+    return present.nccl is not None and not suits(present.nccl, policy.get("nccl") or {}, "nccl")
 
 
-def _suits(version: str, desired: Mapping[str, Any], order: str) -> bool:
+def suits(version: str, desired: Mapping[str, Any], order: str) -> bool:
+    """Whether this part of the policy allows a version."""
     pairs = (("version", "=="), ("min", ">="))
     return all(
         holds(compare_versions(version, str(desired[key]), order), operator) is True

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from unhang.act.plan.departures import fact, nccl_package, suits_kernel
+from unhang.act.plan.departures import fact, nccl_package, suits
 from unhang.act.plan.plan_document import Job, Reboot
 from unhang.core.catalogue.own_tables import table
 from unhang.core.gpu_verbs import REBOOT, TABLES, gpu_verbs
@@ -65,7 +65,7 @@ def reboots(roles: Iterable[str], policy: Policy, sections: Any) -> list[Reboot]
     roles, found = set(roles), []
     release = fact(sections, "kernel.release")
     trial = "kernel" in roles and not (
-        release and suits_kernel(release, policy.get("kernel") or {})
+        release and suits(release, policy.get("kernel") or {}, "kernel")
     )
     if trial:
         found.append(Reboot("trial", f"trial boot of kernel {_asked(policy.get('kernel') or {})}"))

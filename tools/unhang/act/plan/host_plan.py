@@ -4,7 +4,7 @@ for a person. Values in, values out."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from unhang.act.plan.departures import fact
@@ -20,19 +20,12 @@ SHOWN_RULES = 8
 Findings = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Knowledge:
-    """Inputs of planning besides the host."""
-
-    remedying: Remedying
-
-
 def plan_for_host(
-    node: NodeDocument, findings: Findings, knowledge: Knowledge, same_as: str = ""
+    node: NodeDocument, findings: Findings, remedying: Remedying, same_as: str = ""
 ) -> HostPlan:
     """The plan of one host. findings: with verdict fail about it, also those of groups. same_as:
     the first host of the inventory that is this machine, "" for this one."""
-    repairs = who_repairs(node, findings, knowledge.remedying)
+    repairs = who_repairs(node, findings, remedying)
     chosen, jobs_now = repairs.chosen, jobs(node.sections)
     # a healthy node has them too: nobody needs to act
     remarks = {one["rule"] for one in findings if one["severity"] == "info"}

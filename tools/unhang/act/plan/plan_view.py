@@ -18,28 +18,18 @@ from unhang.core.errors import UserError
 
 def plan_view(folder: Path) -> dict[str, Any] | None:
     """{fault, limits, totals, waves, refused, person} for the page's template; None if the run has
-    no plan. fault: why its plan is not shown, else ""."""
+    no plan. fault: why its plan is not shown, and then all of the view, else ""."""
     if not (folder / FILE).is_file():
         return None
     try:
         plan = read_plan(folder)
     except UserError as problem:
-        return {
-            "fault": str(problem),
-            "limits": "",
-            "totals": "",
-            "waves": [],
-            "refused": {},
-            "person": {},
-        }
-    tables = {
-        "waves": describe_waves(plan),
-        "refused": describe_refusals(plan),
-        "person": describe_persons(plan),
-    }
+        return {"fault": str(problem)}
     return {
         "fault": "",
         "limits": describe_limits(plan),
         "totals": f"Of findings judged on {plan.day}: {describe_totals(plan)}",
-        **tables,
+        "waves": describe_waves(plan),
+        "refused": describe_refusals(plan),
+        "person": describe_persons(plan),
     }

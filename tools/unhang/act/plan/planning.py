@@ -14,7 +14,7 @@ from typing import Any
 from unhang.act.plan.asked_limits import group_limits, most_unavailable, named_hosts
 from unhang.act.plan.departures import fact
 from unhang.act.plan.disruption import kind_of
-from unhang.act.plan.host_plan import Knowledge, plan_for_host
+from unhang.act.plan.host_plan import plan_for_host
 from unhang.act.plan.plan_document import (
     GroupLimit,
     HostPlan,
@@ -23,7 +23,7 @@ from unhang.act.plan.plan_document import (
     PlannedRun,
 )
 from unhang.act.plan.planned_findings import read_planned_findings
-from unhang.act.plan.role_coverage import remedying_of
+from unhang.act.plan.role_coverage import Remedying, remedying_of
 from unhang.act.plan.scheduler_jobs import SchedulerJobs, hosts_to_ask, is_busy, with_jobs
 from unhang.act.plan.waves import WaveLimits, plan_waves
 from unhang.audit.rules.compiled_catalogue import Catalogue
@@ -92,7 +92,7 @@ def plan_run(
     refuse_another_policy(findings)
     only = tuple(sorted(options.only))
     about = _by_host(findings, only)
-    fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"]))
+    fleet = _pass(run, about, remedying_of(rules, findings["run"]["judged"]))
     hosts = {*run.document["hosts"], *run.files}
     left_out = named_hosts(options.except_, hosts, fleet.all_members, "--except")
     planned = [
@@ -159,11 +159,6 @@ def refuse_another_policy(findings: Mapping[str, Any]) -> None:
         )
 
 
-def knowledge_of(rules: Catalogue, day: str) -> Knowledge:
-    """The inputs of planning besides a host."""
-    return Knowledge(remedying_of(rules, day))
-
-
 def _run(findings: Mapping[str, Any]) -> PlannedRun:
     run = findings["run"]
     try:
@@ -192,7 +187,7 @@ def _by_host(
 
 
 def _pass(
-    run: RunInput, about: Mapping[str, list[Mapping[str, Any]]], knowledge: Knowledge
+    run: RunInput, about: Mapping[str, list[Mapping[str, Any]]], remedying: Remedying
 ) -> _Fleet:
     """Reads each node once; only one document is in memory at a time."""
     fleet = _Fleet()
@@ -200,7 +195,7 @@ def _pass(
         same_as = _first_name(fleet, node)
         _count(fleet, node, is_first=same_as == node.host)
         if node.host in about:
-            entry = plan_for_host(node, about[node.host], knowledge, same_as)
+            entry = plan_for_host(node, about[node.host], remedying, same_as)
             fleet.entries.append(entry)
             fleet.kinds |= {node.host: kind_of(node.sections)} if entry.remedies else {}
     return fleet

@@ -10,6 +10,7 @@ from typing import Any
 
 from unhang.core.strict_json import value_at
 from unhang.core.text import data_for_ansible, visible, why_not_plain
+from unhang_node.base.parse.values import as_maps
 from unhang_node.base.versions.compare import check_version
 
 Sections = Mapping[str, Any]
@@ -151,9 +152,8 @@ def _at(*path: str) -> Callable[[Sections], Any]:
     return lambda sections: value_at(sections, path)
 
 
-def _rows(sections: Sections, *path: str) -> list[Mapping[str, Any]]:
-    found = value_at(sections, path)
-    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+def _rows(sections: Sections, *path: str) -> list[dict[str, Any]]:
+    return as_maps(value_at(sections, path))
 
 
 def _least_of_gpus(*path: str) -> Callable[[Sections], Any]:

@@ -26,7 +26,7 @@ from unhang.core.run.own_runs import is_own
 
 def rollout_view(folder: Path) -> dict[str, Any] | None:
     """{fault, fleet: lines, waves: lines, rows} for the page's template; None if no rollout has
-    begun. fault: why it is not shown, else ""."""
+    begun. fault: why it is not shown, and then all of the view, else ""."""
     if not (folder / JOURNAL).is_file():
         return None
     try:
@@ -40,12 +40,7 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
             undone=undone_of(folder, plan.run.id),
         )
     except UserError as problem:
-        return {
-            "fault": str(problem),
-            "fleet": [],
-            "waves": [],
-            "rows": [],
-        }
+        return {"fault": str(problem)}
     fleet = [*describe_head(status), *describe_fleet(status)]
     return {
         "fault": "",

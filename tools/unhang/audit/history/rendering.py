@@ -129,7 +129,7 @@ def render_events(
 def _finding_lines(one: FoundChange, width: int) -> list[str]:
     place = f": {visible(item_label(one.place), 80)}" if one.place else ""
     text = (
-        f"{_severity(one.severity)}: {_nodes(one.hosts)}{place}: {visible(one.title, 200)}"
+        f"{visible(one.severity, 20)}: {_nodes(one.hosts)}{place}: {visible(one.title, 200)}"
         f" [{visible(one.rule, 120)}]"
     )
     return _labelled(one.change.upper(), text, width)
@@ -148,9 +148,8 @@ def _first_values(facts: Sequence[FactChange]) -> list[list[FactChange]]:
 def _fact(facts: Sequence[FactChange], width: int) -> list[str]:
     one = facts[0]
     if len(facts) == 1:
-        return _labelled(
-            "FACT", f"{_nodes(one.hosts)}: {_changed(one.fact, one.before, one.now)}", width
-        )
+        changed = f"{visible(one.fact, 160)}: {_value(one.before)} -> {_value(one.now)}"
+        return _labelled("FACT", f"{_nodes(one.hosts)}: {changed}", width)
     return _labelled(
         "FACT",
         f"{_nodes(one.hosts)}: first values of"
@@ -159,18 +158,9 @@ def _fact(facts: Sequence[FactChange], width: int) -> list[str]:
     )
 
 
-def _changed(fact: str, before: Any, now: Any) -> str:
-    return f"{visible(fact, 160)}: {_value(before)} -> {_value(now)}"
-
-
 def _value(value: Any) -> str:
     """A value as text; no value is (none), because a fact may have the text `none`."""
     return "(none)" if value is None else visible(brief(value), LONGEST_VALUE) or "(empty)"
-
-
-def _severity(text: str) -> str:
-    """Severity of a finding; a file of somebody else may have any text there."""
-    return visible(text, 20)
 
 
 def _nodes(hosts: Sequence[str], longest: int = LONGEST_NODES) -> str:

@@ -125,15 +125,13 @@ def _rule_topic(rule: Rule) -> Topic:
         ("reported as", _places_cut(row["found"])),
         ("remedy", _remedy(row["remedy"])),
     ]
-    if "workaround" in row:
-        lines += [
-            ("workaround", row["workaround"]["what"]),
-            ("its cost", row["workaround"]["cost"]),
-        ]
     lines += [
-        (what, "; ".join(row[name]))
-        for what, name in (("symptoms", "symptoms"), ("see also", "also"))
-        if name in row
+        *_workaround(row),
+        *(
+            (what, "; ".join(row[name]))
+            for what, name in (("symptoms", "symptoms"), ("see also", "also"))
+            if name in row
+        ),
     ]
     reads = sorted(".".join(path).replace(".*", "[*]") for path in rule.decision_reads)
     expressions = [
@@ -149,6 +147,12 @@ def _rule_topic(rule: Rule) -> Topic:
         tuple(row["sources"]),
         (*expressions, ("reads", ", ".join(reads))),
     )
+
+
+def _workaround(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if "workaround" in row:
+        yield "workaround", row["workaround"]["what"]
+        yield "its cost", row["workaround"]["cost"]
 
 
 def _severity(rule: Rule) -> str:
@@ -187,14 +191,8 @@ def _entry_topic(row: Mapping[str, Any]) -> Topic:
         ("why no rule", row["why"]),
         ("symptoms", "; ".join(row["symptoms"])),
         ("remedy", row["remedy"]),
-    ]
-    if "workaround" in row:
-        lines += [
-            ("workaround", row["workaround"]["what"]),
-            ("its cost", row["workaround"]["cost"]),
-        ]
-    lines += [
-        (name, "; ".join(row[name])) for name in ("settings", "models", "says") if name in row
+        *_workaround(row),
+        *((name, "; ".join(row[name])) for name in ("settings", "models", "says") if name in row),
     ]
     return Topic(
         "entry", row["id"], row["title"], tuple(lines), row["confidence"], tuple(row["sources"])

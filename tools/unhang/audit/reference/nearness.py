@@ -57,7 +57,7 @@ _ENDINGS = re.compile(r"(?:ing|led|ed|es|s|e)$")
 
 @cache
 def causes() -> tuple[Mapping[str, Any], ...]:
-    """The rows of causes that `unhang diagnose` can name."""
+    """The rows of causes that `unhang diagnose` can name, read once."""
     return tuple(
         row for _path, content in checked_files("causes", "cause-1") for row in content["causes"]
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from unhang.audit.reference.nearness import causes
 from unhang.audit.reference.rules_by_fact import rules_by_fact
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.core import catalogue
@@ -45,13 +46,6 @@ def fact_lines(loaded: Catalogue, word: str) -> tuple[str, str, list[tuple[str, 
 
 
 @cache
-def _causes() -> tuple[Mapping[str, Any], ...]:
-    """The rows of all causes, read once: explain asks for them several times a word."""
-    files = catalogue.checked_files("causes", "cause-1")
-    return tuple(row for _path, content in files for row in content["causes"])
-
-
-@cache
 def _titled_lines() -> tuple[tuple[str, str], ...]:
     """(title in lower case, cause) of the lines that diagnose titles."""
     files = catalogue.checked_files("signatures", "signature-1")
@@ -69,7 +63,7 @@ def _titled_lines() -> tuple[tuple[str, str], ...]:
 
 def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:
     """The row of the cause with this id."""
-    yield from (row for row in _causes() if row["id"] == word)
+    yield from (row for row in causes() if row["id"] == word)
 
 
 def causes_titled(title: str) -> Iterator[Mapping[str, Any]]:
@@ -77,7 +71,7 @@ def causes_titled(title: str) -> Iterator[Mapping[str, Any]]:
     case are alike."""
     wanted = title.lower()
     meant = {cause for name, cause in _titled_lines() if name == wanted}
-    yield from (row for row in _causes() if row["id"] in meant or row["title"].lower() == wanted)
+    yield from (row for row in causes() if row["id"] in meant or row["title"].lower() == wanted)
 
 
 def cause_lines(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

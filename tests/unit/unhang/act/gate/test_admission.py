@@ -12,7 +12,7 @@ from case_rows import case_rows
 from documented_command import as_typed
 from local_fleet import PROJECT
 
-from unhang.act.gate.admission import admission_file, record_line
+from unhang.act.gate.admission import admission_file
 from unhang.act.gate.outcome import SmokeResults, gate_document
 from unhang.act.gate.records import write_records
 from unhang.cli import main
@@ -183,9 +183,8 @@ def unsigned(path, tmp_path):
 
 
 def with_another_driver(path, tmp_path):
-    found = parse_admission(path.read_text())
-    found["record"]["versions"]["driver"] = "999.99"
-    path.write_text(admission_file(record_line(found["record"]), found["signature"], found["key"]))
+    text = path.read_text()
+    path.write_text(text.replace(parse_admission(text)["record"]["versions"]["driver"], "999.99"))
 
 
 def with_a_broken_signature(path, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from fakes.audited import rules_of
 from local_fleet import PROJECT
 
-from unhang.act.gate.admission import admission_file, admission_record, record_line
+from unhang.act.gate.admission import admission_file, admission_record
 from unhang.act.gate.outcome import gate_document
 from unhang_node.base.root import Root
 from unhang_node.base.section import Unread
@@ -46,7 +46,7 @@ def in_service(
         "r", {"gpu001": {"outcome": "pass", "reasons": []}}, None, ["critical", "error"]
     )
     text = admission_file(
-        record_line(admission_record("gpu001", facts_of(), gate, ADMITTED, days)),
+        json.dumps(admission_record("gpu001", facts_of(), gate, ADMITTED, days)),
         signature,
         "ssh-ed25519 AAAA the gate",
     )

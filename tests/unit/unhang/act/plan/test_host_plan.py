@@ -11,12 +11,12 @@ from unhang.act.plan.disruption import kind_of
 from unhang.act.plan.host_plan import plan_for_host
 from unhang.act.plan.plan_document import Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
 from unhang.act.plan.plan_table import render_plan_table
-from unhang.act.plan.planning import knowledge_of
+from unhang.act.plan.role_coverage import remedying_of
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.run.documents import NodeDocument, to_fragment
 
 DAY = "2026-11-20"
-KNOWLEDGE = knowledge_of(load_catalogue(), DAY)
+REMEDYING = remedying_of(load_catalogue(), DAY)
 OK = {"probe": {"status": "ok"}}
 WAVES = (Wave("canary 1", ("gpu1",)),)
 SECTIONS = {
@@ -77,7 +77,7 @@ def planned(*findings, policy=None, status="ok", change=None):
         None if status == "ok" else "No route to host",
         typed,
     )
-    return plan_for_host(node, findings, KNOWLEDGE)
+    return plan_for_host(node, findings, REMEDYING)
 
 
 def reboots(*findings, **more):
