@@ -1,8 +1,8 @@
 """What the tools of a machine print, as the facts that the collector reads, each with its line.
 
 A reader turns lines into rows: an item of the facts (`network.rdma[mlx5_0].ports[1]`), and what was
-printed of it, by name; NAMES has the field of each name. The kernel's lines and the verdicts of
-health monitors go through the collector's own parsers.
+printed of it, by name. tool_outputs.yml has the fields of names, and what lines say by themselves.
+The kernel's lines and the verdicts of health monitors go through the collector's own parsers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 from statistics import median, multimode
 from typing import Any, NamedTuple
 
@@ -25,132 +24,6 @@ from unhang_node.facts.parse.monitors import parse_document
 from unhang_node.facts.sections.filesystems import OF_CONTAINERS
 from unhang_node.facts.sections.limits import SYSCTLS
 
-# a field of an item, then the names that tools have for it: columns of --query-gpu, headings of
-# -q joined by dots, tags of -q -x, the names of ibstat, ibv_devinfo and ibstatus, columns of df
-NAMES = """
-gpus.devices[].error                   error
-gpus.devices[].index                   index
-gpus.devices[].uuid                    uuid gpu_uuid
-gpus.devices[].model                   name gpu_name product_name
-gpus.devices[].architecture            product_architecture
-gpus.devices[].pci_address             pci.bus_id gpu_bus_id gpu
-gpus.devices[].numa_node               numa_node
-gpus.devices[].vbios                   vbios_version
-gpus.devices[].serial                  serial gpu_serial serial_number
-gpus.devices[].minor                   minor_number
-gpus.devices[].gsp_version             gsp_firmware_version
-gpus.devices[].persistence             persistence_mode
-gpus.devices[].compute_mode            compute_mode
-gpus.devices[].recovery_action         gpu_recovery_action
-gpus.devices[].mig.enabled             mig.mode.current mig_mode.current mig_mode.current_mig
-gpus.devices[].mig.pending             mig.mode.pending mig_mode.pending mig_mode.pending_mig
-gpus.devices[].ecc.enabled             ecc.mode.current ecc_mode.current ecc_mode.current_ecc
-gpus.devices[].ecc.pending             ecc.mode.pending ecc_mode.pending ecc_mode.pending_ecc
-gpus.devices[].ecc.corrected_volatile  ecc.errors.corrected.volatile.total ecc_errors.volatile.dram_correctable
-gpus.devices[].ecc.corrected_aggregate ecc.errors.corrected.aggregate.total ecc_errors.aggregate.dram_correctable
-gpus.devices[].ecc.sram_threshold_exceeded ecc_errors.aggregate.sram_threshold_exceeded
-gpus.devices[].ecc.uncorrected_volatile   volatile_uncorr_ecc ecc.errors.uncorrected.volatile.total ecc_errors.volatile.dram_uncorrectable
-gpus.devices[].ecc.uncorrected_aggregate  ecc.errors.uncorrected.aggregate.total ecc_errors.aggregate.dram_uncorrectable
-gpus.devices[].row_remap.corrected     remapped_rows.correctable remapped_rows.correctable_error remapped_rows.remapped_row_corr
-gpus.devices[].row_remap.uncorrected   remapped_rows.uncorrectable remapped_rows.uncorrectable_error remapped_rows.remapped_row_unc
-gpus.devices[].row_remap.pending       remapped_rows.pending remapped_rows.remapped_row_pending
-gpus.devices[].row_remap.failed        remapped_rows.failure remapped_rows.remapping_failure_occurred remapped_rows.remapped_row_failure
-gpus.devices[].row_remap.banks_without_spare bank_remap_availability_histogram.none row_remapper_histogram.row_remapper_histogram_none
-gpus.devices[].retired_pages.pending   retired_pages.pending retired_pages.pending_page_blacklist retired_pages.pending_retirement retired_pages.pending_blacklist
-gpus.devices[].retired_pages.single_bit retired_pages.single_bit_ecc retired_pages.single_bit_ecc.count multiple_single_bit_retirement.retired_count
-gpus.devices[].retired_pages.double_bit retired_pages.double_bit_ecc retired_pages.double_bit.count double_bit_retirement.retired_count
-gpus.devices[].utilization_percent     utilization.gpu utilization.gpu_util
-gpus.devices[].temperature_c           temperature.gpu temperature.gpu_current_temp temperature.gpu_temp
-gpus.devices[].temperature_slowdown_c  temperature.gpu_slowdown_temp temperature.gpu_temp_slow_threshold
-gpus.devices[].memory_temperature_c    temperature.memory temperature.memory_current_temp temperature.memory_temp
-gpus.devices[].memory_temperature_max_c temperature.memory_max_operating_temp temperature.gpu_temp_max_mem_threshold
-gpus.devices[].power_draw_w            power.draw power.draw.instant gpu_power_readings.instantaneous_power_draw gpu_power_readings.instant_power_draw
-gpus.devices[].power_limit_w           power.limit gpu_power_readings.current_power_limit
-gpus.devices[].power_limit_default_w   power.default_limit gpu_power_readings.default_power_limit
-gpus.devices[].power_limit_max_w       power.max_limit gpu_power_readings.max_power_limit
-gpus.devices[].memory_total_mib        memory.total fb_memory_usage.total
-gpus.devices[].memory_used_mib         memory.used fb_memory_usage.used
-gpus.devices[].memory_reserved_mib     memory.reserved fb_memory_usage.reserved
-gpus.devices[].bar1_total_mib          bar1_memory_usage.total
-gpus.devices[].bar1_used_mib           bar1_memory_usage.used
-gpus.devices[].clocks.sm_mhz           clocks.sm clocks.current.sm clocks.sm_clock
-gpus.devices[].clocks.sm_max_mhz       clocks.max.sm max_clocks.sm max_clocks.sm_clock
-gpus.devices[].clocks.sm_default_mhz   clocks.default_applications.graphics clocks.default_applications.gr default_applications_clocks.graphics default_applications_clocks.graphics_clock
-gpus.devices[].clocks.memory_mhz       clocks.memory clocks.mem clocks.current.memory clocks.mem_clock
-gpus.devices[].clocks.memory_max_mhz   clocks.max.memory clocks.max.mem max_clocks.memory max_clocks.mem_clock
-gpus.devices[].pcie.generation_now     pcie.link.gen.current pcie.link.gen.gpucurrent gpu_link_info.pcie_generation.current pci_gpu_link_info.pcie_gen.current_link_gen
-gpus.devices[].pcie.generation_max     pcie.link.gen.max gpu_link_info.pcie_generation.max pci_gpu_link_info.pcie_gen.max_link_gen
-gpus.devices[].pcie.generation_card    pcie.link.gen.gpumax gpu_link_info.pcie_generation.device_max pci_gpu_link_info.pcie_gen.max_device_link_gen
-gpus.devices[].pcie.width_now          pcie.link.width.current gpu_link_info.link_width.current pci_gpu_link_info.link_widths.current_link_width
-gpus.devices[].pcie.width_max          pcie.link.width.max gpu_link_info.link_width.max pci_gpu_link_info.link_widths.max_link_width
-gpus.devices[].pcie.replays            pcie.replay_counter pci.replays_since_reset pci.replay_counter
-gpus.devices[].fabric.state            fabric.state
-gpus.devices[].fabric.status           fabric.status
-gpus.devices[].fabric.health_mask      fabric.health_mask
-gpus.devices[].fabric.clique           fabric.cliqueId fabric.cliqueid
-gpus.devices[].fabric.cluster          fabric.clusterUuid fabric.clusteruuid
-gpus.devices[].clocks.throttle_reasons  clocks.throttle_reasons
-network.rdma[].name                    name
-network.rdma[].firmware                firmware_version fw_ver
-network.rdma[].board                   ca_type board_id
-network.rdma[].ports[].port            port
-network.rdma[].ports[].state           state
-network.rdma[].ports[].physical_state  physical_state phys_state
-network.rdma[].ports[].link_layer      link_layer
-network.rdma[].ports[].rate_gbps       rate
-network.rdma[].ports[].lid             base_lid port_lid
-network.rdma[].ports[].sm_lid          sm_lid
-network.rdma[].ports[].gids[].index    port_guid
-network.rdma[].ports[].gids[].gid      gid
-network.interfaces[].kind              kind
-network.interfaces[].name              name
-network.interfaces[].mtu               mtu
-network.interfaces[].state             state
-network.interfaces[].frames_damaged    rx_crc_errors_phy rx_crc_errors
-network.interfaces[].frames_received   rx_packets_phy rx_packets
-limits.filesystems[].path              mounted
-limits.filesystems[].read_only         read_only
-limits.filesystems[].type              type
-limits.filesystems[].size_bytes        size 1k-blocks
-limits.filesystems[].free_bytes        avail available
-limits.filesystems[].inodes_free_percent  iuse%
-node.monitors[].counts_as              dcgm-health dcgm-diag nvidia-health-validation kubernetes gpud slurm
-node.monitors[].source                 source
-node.monitors[].path                   path
-node.monitors[].of                     of
-node.monitors[].verdict                verdict
-node.monitors[].since                  since
-node.monitors[].text                   text
-"""  # noqa: E501
-# what stands in a line by itself: a field, and the pattern of its value
-LONE = """
-driver.loaded.version     (?:Driver Version\\s*: |<driver_version>|^NVRM version: NVIDIA UNIX .*Kernel Module .*?|NVRM: loading NVIDIA UNIX .*Kernel Module .*?)(\\d{3}\\.\\d{2,3}(?:\\.\\d\\d)?)\\b
-kernel.release            ^(?:\\[ *\\d+\\.\\d+\\] )?Linux(?: version| \\S+) (\\d\\.\\d+\\.\\d\\S*) [(#]
-node.hostname             ^(?:\\w+: )?(?:Linux (\\S+) \\d\\.\\d+\\.\\d| Static hostname: (\\S+)$|  Hostname: +(\\S+)$|\\w{3} [ \\d]\\d [\\d:]{8} (\\S+) kernel: )
-kernel.cmdline            ^(BOOT_IMAGE=\\S+ .{1,2000})$
-kernel.cmdline            (?:^Kernel |\\] Kernel |\\] )[Cc]ommand line: (.{1,2000})
-node.virtualization.is_container  ^(shm) .*/dev/shm$
-node.virtualization.is_vm  ^\\s+Virtualization Mode\\s+: (None|Pass-Through)$
-node.memory_total_bytes        ^MemTotal: +(\\d+ kB)$
-limits.memory_available_bytes  ^MemAvailable: +(\\d+ kB)$
-limits.swap_total_bytes        ^SwapTotal: +(\\d+ kB)$
-limits.hugepages_total         ^HugePages_Total: +(\\d+)$
-limits.swap_free_bytes         ^SwapFree: +(\\d+ kB)$
-limits.overcommit_memory       ^vm\\.overcommit_memory = (\\d)$
-limits.numa_balancing          ^kernel\\.numa_balancing = (\\d)$
-"""  # noqa: E501
-# where the lines of an item begin; "." is below the item of less depth before it
-HEADS = r"""
-gpus.devices[]          GPU (?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})
-gpus.devices[]          \s*<gpu id="(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{7})
-gpus.devices[]          GPU (?P<index>\d{1,3}): (?P<name>.{2,60}?) \(UUID: (?P<uuid>GPU-\S{36})\)
-network.rdma[]          (?:CA '|hca_id:\s+)(?P<name>[\w.-]{1,40})'?$
-network.rdma[].ports[]  Infiniband device '(?P<name>[\w.-]{1,40})' port (?P<port>\d{1,3}) status:
-.ports[]                \s+[Pp]ort:?\s+(?P<port>\d{1,3}):?$
-network.interfaces[]    NIC statistics:$
-network.interfaces[]    \d+: (?P<name>lo): <(?P<kind>LOOPBACK)[^>]*> mtu (?P<mtu>\d{2,6}) .*\bstate (?P<state>[A-Z]+)\b
-network.interfaces[]    \d+: (?P<name>(?!docker|br-|virbr|cni|cali|veth|tap|tun|lxc|flannel|kube)[\w.-]{1,20}): <(?!LOOPBACK|[^>]*MASTER)[^>]*> mtu (?P<mtu>\d{2,6}) .*\bstate (?P<state>UP|DOWN)\b
-"""  # noqa: E501
 # bits of NVML's health mask of a fabric: name in -q, the value of a fault, its place
 HEALTH_BITS = """
 fabric.health.bandwidth degraded 0
@@ -164,21 +37,19 @@ IDENTITIES = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
 FEWEST_NAMES = 2  # of a GPU, or of a line with names of columns
 SHM = "/dev/shm"  # noqa: S108 -- only its name
 SLOWED, LOG = "clocks.throttle_reasons", "kernel log"
-REASONS_OF_ALL = 6  # columns with reasons of the clocks; with fewer, another one may be active
 FRACTIONS = ("_w", "_c", "_mib", "_percent", "_gbps")  # fields whose numbers need not be whole
 SEVERAL = 2  # GPUs of a machine whose output shows none: jobs of several are asked about
 FIELD_OF: dict[str, dict[str, str]] = defaultdict(dict)
-for _path, *_names in (line.split() for line in NAMES.splitlines()[1:]):
+for _path, _named in table("output_names").items():
     _list, _, _field = _path.rpartition("[].")
-    FIELD_OF[f"{_list}[]"].update(dict.fromkeys(_names, _field))
-_LONE, _HEADS = (
-    [(path, re.compile(pattern.strip())) for path, _, pattern in
-     (line.partition(" ") for line in rows.splitlines()[1:])]
-    for rows in (LONE, HEADS)
-)  # fmt: skip
+    FIELD_OF[f"{_list}[]"].update(dict.fromkeys(_named["names"], _field))
+_HEADS, _LINES = (
+    [(re.compile(pattern, re.M), row) for pattern, row in table(f"output_{kind}").items()]
+    for kind in ("heads", "lines")
+)
+_COLUMNS = {DRIVER, *FIELD_OF[OF_GPUS]}
 FIELD_OF["faults"] = {"whole boot": "complete", LOG: "events"}
 BITS = {name: (fault, int(at)) for name, fault, at in map(str.split, HEALTH_BITS.split("\n")[1:-1])}
-_HEADED = re.compile(r"((gpus|network)\.(devices|rdma|interfaces)\[\d+\])")
 _KEY, _PART = re.compile(r"\[[^\]]*\]"), re.compile(r"(\w+)(?:\[([^\]]*)\])?")
 _QUERY = re.compile(r"--query-gpu[= ](\S+)")
 _ROW = re.compile(
@@ -209,10 +80,6 @@ _YES_OR_NO = {
     **dict.fromkeys(("enabled", "yes", "on", "true", "1", "shm", "pass_through"), True),
     **dict.fromkeys(("disabled", "no", "off", "false", "0", "none"), False),
 }
-_PROCESS = re.compile(
-    r"\| {1,4}(\d{1,3}) {1,4}\S{1,4} {1,4}\S{1,4} +(\d{1,10}) +(?:C|C\+G|M\+C) +\S.*MiB \|"
-)
-_SYSCTL = re.compile(r"([a-z]+\.[\w.-]{1,60}) = (.{1,250})")
 _KERNEL = re.compile(r"Linux version \d|NVRM: |kernel: |\[ *\d+\.\d{6}\] ")
 # tests of DCGM whose messages say what they found; some fail on machines that are sound
 _OF_SOFTWARE = re.compile(
@@ -267,7 +134,6 @@ class Printed:
             for reader in READERS:
                 for row in reader(one.lines):
                     self._add(row, one)
-            self._note_cut(one.file)
         gpus = self.facts.setdefault("gpus", {})
         devices = gpus.get("devices", [])
         for device in devices:
@@ -275,6 +141,11 @@ class Printed:
                 device["ecc"].setdefault("enabled", True)
             if "fabric" in device:
                 device["fabric"].setdefault("status", "success")
+        if gpus.get("count", 0) > len(devices):  # cut off, or asked for some alone
+            shown = f"the output shows {len(devices)} of {gpus['count']} GPUs"
+            unread = {"field": "devices", "status": "error", "reason": shown}
+            gpus["probe"] = {"status": "ok", "unread": [unread]}
+        self.at.pop("gpus.count", None)  # nobody judges it
         gpus["count"] = len(devices) or SEVERAL
         if any("processes" in one for one in devices):  # the table lists those of all GPUs
             devices[:] = [{"processes": [], **one} for one in devices]
@@ -293,7 +164,7 @@ class Printed:
                 continue
             path = f"{place}.{field}".lstrip(".")
             shown = self._usual(path, item, value) if field == SLOWED else value
-            if put := _put(item, field, shown, shape, kind in FIELD_OF or not kind):
+            if put := _put(item, field, shown, shape):
                 self.at[path] = output.file, output.places[at]
                 self.names[output.file, tuple(_KEY.sub(".*", path).split("."))] = name
                 self._compare(path, name, output.file, *put)
@@ -303,19 +174,6 @@ class Printed:
         first, before = self._first.setdefault((path, name), (value, file))
         if first != value and before != file and not shape.sample:
             self.clashes.append(f"{path} ({first} in {before}, {value} in {file})")
-
-    def _note_cut(self, file: str) -> None:
-        """Takes a list for not all read whose last item lacks what the one before it ends with."""
-        paths = [
-            (*found.groups(), path)
-            for path, (of, _) in sorted(self.at.items(), key=itemgetter(1))
-            if of == file and (found := _HEADED.match(path))
-        ]
-        last, section, name, _ = paths[-1] if paths else ("",) * 4
-        ends = [path.removeprefix(item) for item, _, _, path in paths if item != last][-1:]
-        if any(f"{last}{end}" not in self.at for end in ends):
-            unread = {"field": name, "status": "error", "reason": f"{file} ends within its last"}
-            self.facts[section].setdefault("probe", {"unread": []})["unread"].append(unread)
 
     def _usual(self, path: str, item: dict[str, Any], value: Any) -> Any:
         """What slowed a GPU in most of the samples so far."""
@@ -351,10 +209,14 @@ def _together(values: _Values) -> _Values:
     found: _Values = {}
     reasons = {one[1]: values[name] for name in values if (one := _REASON.fullmatch(name))}
     active = {one: at for one, (text, at) in reasons.items() if text == "Active"}
-    if reasons:
-        known = tuple(one for _, one in THROTTLE_REASONS if one.removesuffix("_slowdown") in active)
-        is_known = known or len(reasons) >= REASONS_OF_ALL
-        found[SLOWED] = known if is_known else None, min(active.values(), default=0)
+    mask, at = reasons.get("active", ("", min(active.values(), default=0)))
+    known = tuple(
+        name
+        for bit, name in THROTTLE_REASONS
+        if name.removesuffix("_slowdown") in active or (mask[:2] == "0x" and int(mask, 16) & bit)
+    )
+    if reasons:  # that of the hardware has those of heat and of the power supply below it
+        found[SLOWED] = known if known or {"active", "hw"} & reasons.keys() else None, at
     bits = [
         (text.lower() != fault, bit, at)
         for name, (fault, bit) in BITS.items()
@@ -388,15 +250,13 @@ def _field_of(kind: str, name: str) -> str | None:
     return FIELD_OF[kind].get(name)
 
 
-def _put(
-    item: dict[str, Any], field: str, value: Any, shape: Shape, is_printed: bool
-) -> tuple[Any, Shape] | None:
-    """Puts a value at its place, a printed one in the form of the schema; that value and its shape,
-    if it was read."""
+def _put(item: dict[str, Any], field: str, value: Any, shape: Shape) -> tuple[Any, Shape] | None:
+    """Puts a value at its place in the form of the schema; that value and its shape, if it was
+    read."""
     *parts, last = [field] if shape.kind == "map" else field.split(".")
     for part in (*parts, last):
         shape = (shape.item if shape.kind == "map" else shape.fields[part]) or Shape("any")
-    if is_printed and isinstance(value, str):
+    if isinstance(value, str):
         value = _read(value.strip(), last, shape)
     if value is None:
         return None
@@ -437,7 +297,7 @@ def _of_query(lines: Sequence[str]) -> Iterator[Row]:
         asked = _QUERY.search(line)
         cells = next(csv.reader([asked[1] if asked else line], skipinitialspace=True), [])
         heads = [cell.split("[")[0].strip() for cell in cells]
-        if len({*heads} & {DRIVER, *FIELD_OF[OF_GPUS]}) >= FEWEST_NAMES:
+        if sum(one in _COLUMNS or bool(_REASON.fullmatch(one)) for one in heads) >= FEWEST_NAMES:
             names = heads
         elif names and len(cells) == len(names):
             row = {name: (cell, at) for name, cell in zip(names, cells, strict=True)}
@@ -476,7 +336,8 @@ def _of_tree(lines: Sequence[str]) -> Iterator[Row]:
 
 
 def _head(line: str, base: str) -> tuple[str, dict[str, str]] | None:
-    for path, pattern in _HEADS:
+    for pattern, row in _HEADS:
+        path = row["item"]
         if (base or path[0] != ".") and (found := pattern.match(line)):
             whole = base + path if path[0] == "." else path
             for key in () if path == OF_GPUS else found.groups():
@@ -593,16 +454,21 @@ def _counted(at: int, gpu: str, **counted: Any) -> Row:
 
 
 def _of_lines(lines: Sequence[str]) -> Iterator[Row]:
-    """What one line says: versions, sizes, settings of the kernel, a GPU that is lost."""
-    for at, line in enumerate(lines):
-        for path, pattern in _LONE:
-            if found := pattern.search(line):
-                yield Row("", {path: (next(filter(None, found.groups())), at)})
-        if (found := _SYSCTL.fullmatch(line)) and found[1] in SYSCTLS:
-            yield Row("limits.sysctls", {found[1]: (found[2], at)})
-        if found := _PROCESS.match(line):
-            values: _Values = {"pid": (int(found[2]), at), "use": ("compute", at)}
-            yield Row(f"gpus.devices[{found[1]}].processes[{found[2]}]", values)
+    """What lines say by themselves: versions, sizes, settings of the kernel, processes."""
+    text = "\n".join(lines)
+    for pattern, row in _LINES:
+        for found in pattern.finditer(text):
+            path = row["fact"]
+            own = {name: one for name, one in found.groupdict().items() if one} or {
+                path: next(filter(None, found.groups()))
+            }
+            if "key" in own:
+                own = {own["key"]: own["value"]} if own["key"] in SYSCTLS else {}
+            at = text.count("\n", 0, found.start())
+            values = {name: (one, at) for name, one in own.items()}
+            if "use" in row:
+                values["use"] = row["use"], at
+            yield Row("" if path in own else path.format(**own), values)
 
 
 def _of_df(lines: Sequence[str]) -> Iterator[Row]:

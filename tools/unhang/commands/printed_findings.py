@@ -4,6 +4,7 @@ comparison of nodes that should be alike."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,9 @@ from unhang.jobs.diagnose.looked import PrintedFault, Read
 MOST_SHOWN = 3  # nodes that differ, with a line each
 _INDEX = re.compile(r"\[\d+\]")
 _NOT_KNOWN = re.compile(
-    r"not known \([^()]{0,80}\)(?:, |(?=:))|(?: \(|, )not known \([^()]{0,80}\)(?!, )\)?"
+    r" at not known \([^()]{0,80}\) °C| \((?:not known \([^()]{0,80}\)(?:, )?)+\)"
+    r"|not known \([^()]{0,80}\)(?:, |(?=:))"
+    r"|(?: \(|, )not known \([^()]{0,80}\)(?!, )\)?"
 )
 # a release may be so without harm, and is evidence beside a hang
 RELEASES = {"driver.loaded.version", "kernel.release"}
@@ -137,18 +140,20 @@ def _looked(
     file: str, printed: Printed, sound: Collection[Path], faults: Sequence[PrintedFault]
 ) -> Read:
     """The names of what rules found sound in a file, and of what they did not judge."""
+    shown = Counter(_INDEX.sub(".*", path) for path in printed.at)
+    parts = {path.rpartition("]")[0] for path in printed.at}
+    items = Counter(_INDEX.sub(".*", f"{one}]").rpartition(".*")[0] for one in parts)
     names = {
-        path: name for (of, path), name in printed.names.items() if of == file and _tells(path)
-    }
-    cut = {
-        (section, row["field"])
-        for section, one in printed.facts.items()
-        for row in one.get("probe", {"unread": ()})["unread"]
+        path: name
+        for (of, path), name in printed.names.items()
+        if of == file and shown[".".join(path)] and _tells(path)
     }
     looked = [
         name
         for path, name in names.items()
-        if path[:2] not in cut and any(one[: len(path)] == path for one in sound)
+        # what one of the items lacks nobody has judged of all, as where an output is cut off
+        if shown[".".join(path)] == items[".".join(path).rpartition(".*")[0]]
+        and any(one[: len(path)] == path for one in sound)
     ]
     others = [one for one in names.values() if one not in looked]
     remarks = [one.title for one in faults if one.severity == "info" and one.places[0][1] == file]

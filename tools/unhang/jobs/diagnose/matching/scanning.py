@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import PurePath
 
+from unhang.core.catalogue.own_tables import table
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.core.verdict.by_stacks import Stack
@@ -36,19 +37,7 @@ SHOWN_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
 MOST_OF_OUTPUT = 32 << 20  # of a machine's tools
-# nvidia-smi: its table, -q, -q -x, or the head of a --query-gpu; other tools of a machine
-OF_A_TOOL = re.compile(
-    rb"NVIDIA-SMI \d|NVSMI LOG|<nvidia_smi_log>|--query-gpu|(?:^|\n)\| {1,4}\d{1,3} [^\n|]{0,90}\|"
-    rb" {1,4}[0-9A-F]{4,8}:"
-    rb"|(?:^|\n)(?:[\w.-]{2,61}: )?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?"
-    rb"(?:, ?[a-z][\w.]{1,40}(?: \[[^\]]{1,9}\])?){1,60}\r?\n"
-    rb"|(?:^|[\n ])(?:GPU \d{1,3}: \w|\d{1,4}: [\w.-]{1,32}: <[A-Z]|CA '|hca_id:"
-    rb"|Infiniband device '|NIC statistics:|Filesystem "
-    rb"|(?:Mem|Swap)Total:|Linux \S{1,80} \d\.|NVRM version: |[a-z]{2,6}\.\w[\w.-]{1,40} = )"
-    rb"|Linux version \d|NVRM: |(?:^|\n)BOOT_IMAGE=\S"
-    rb"|(?:^|\n) ?GPU0\s{1,12}X\s|\x22(?:DCGM |header|overall_severity|health|allocatable)"
-    rb"|Remapped Rows|ECC Errors|GPU Link Info|Health Monitor Report|\| Diagnostic |Allocatable:"
-)
+OF_A_TOOL = re.compile("|".join(table("output_signs")).encode(), re.MULTILINE)
 # a command line sets several variables; progress bars join the messages of ranks
 SEVERAL_ON_A_LINE = ("setting", "timeout")
 # Text that contains a message without being one: source code in tracebacks, search commands, and
