@@ -16,6 +16,7 @@ from unhang.audit.rules.examples import catalogue_view
 from unhang.audit.rules.groups import Ballot, add_votes, judge_group
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.syntax import Path
+from unhang.audit.triage.causes import first_to_act
 from unhang.commands.printed_facts import Printed
 from unhang.commands.printed_nodes import Node
 from unhang.core.catalogue.owners import DEFAULT_OWNER
@@ -156,7 +157,11 @@ def _looked(
         and any(one[: len(path)] == path for one in sound)
     ]
     others = [one for one in names.values() if one not in looked]
-    remarks = [one.title for one in faults if one.severity == "info" and one.places[0][1] == file]
+    remarks = [
+        f"{one.title} ({one.found})"
+        for one in faults
+        if one.severity == "info" and one.places[0][1] == file
+    ]
     is_of_parts = any("*" in path for path, name in names.items() if name in looked)
     # a setting of the machine alone, as sysctl prints one, tells of no part that it is sound
     return ([], remarks or others) if remarks or not is_of_parts else (looked, others)
@@ -192,9 +197,10 @@ def _fault(
     rule: Rule, texts: Mapping[str, str], severity: str | None,
     places: Sequence[tuple[str, str, int]], who: Sequence[str],
 ) -> PrintedFault:  # fmt: skip
+    person = texts.get("remedy.person", "")
     return PrintedFault(
         rule.id, severity or rule.severity, rule.row["title"], _NOT_KNOWN.sub("", texts["found"]),
-        texts.get("remedy.person", ""), rule.row.get("owner", DEFAULT_OWNER), tuple(places),
+        person, first_to_act(rule.row.get("owner", DEFAULT_OWNER), None, [person]), tuple(places),
         tuple(who), tuple(rule.row["sources"]),
     )  # fmt: skip
 

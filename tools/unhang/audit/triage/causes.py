@@ -352,7 +352,7 @@ def _cause(
         "rule": root.rule,
         "title": root.title,
         "severity": severity,
-        "owner": _first_to_act(root.owner, kind.role, persons),
+        "owner": first_to_act(root.owner, kind.role, persons),
         "nodes": sorted({share.host for share in shares if share.host}, key=order.__getitem__),
         "unread": kind.unread,
         "findings": sorted(members),
@@ -368,7 +368,7 @@ def _cause(
     }
 
 
-def _first_to_act(owner: str, role: str | None, persons: Sequence[str]) -> str:
+def first_to_act(owner: str, role: str | None, persons: Sequence[str]) -> str:
     """The owner of the finding, but of the system where a role, a reset or a boot comes first."""
     first = _FIRST_ACTION.search(persons[0]) if persons else None
     of_hardware = owner not in ("user", DEFAULT_OWNER)
