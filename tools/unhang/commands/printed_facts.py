@@ -56,14 +56,12 @@ _ROW = re.compile(
     r"\|\s{1,4}(?P<index>\d{1,3})\s+(?P<name>\S.{0,60}?)\s+(?P<persistence_mode>On|Off|N/A)\s*\|\s+"
     r"(?P<gpu>[0-9A-F]{4,8}:[0-9A-F:.]{7})\s+\S+\s*\|(?:\s+(?P<volatile_uncorr_ecc>\S+) \|)?"
 )
-_LOAD = re.compile(
-    r"(?:\| *\S{1,6} +(\d{1,3}C) )?(?:.*?\s(\d{1,5}W) ?/ {0,5}(\d{1,5}W) *\|)?"
-    r"(?:.*?\s(\d{1,8}MiB) ?/ *(\d{1,8}MiB) *\|)?.*?(\d{1,3}%|N/A)\s+((?:E\. )?\S+)\s*\|\s*"
+_LOAD = re.compile(  # __ for a dot
+    r"(?:\| *\S{1,6} +(?P<temperature__gpu>\d{1,3}C) )?"
+    r"(?:.*?\s(?P<power__draw>\d{1,5}W) ?/ {0,5}(?P<power__limit>\d{1,5}W) *\|)?"
+    r"(?:.*?\s(?P<memory__used>\d{1,8}MiB) ?/ *(?P<memory__total>\d{1,8}MiB) *\|)?"
+    r".*?(?P<utilization__gpu>\d{1,3}%|N/A)\s+(?P<compute_mode>(?:E\. )?\S+)\s*\|\s*"
 )
-OF_LOAD = (
-    "temperature.gpu", "power.draw", "power.limit", "memory.used", "memory.total",
-    "utilization.gpu", "compute_mode",
-)  # fmt: skip
 _REASON = re.compile(
     r"clocks_(?:event|throttle)_reasons\.(?:clocks_\w{5,8}_reason_)?(\w+?)(?:_slowdown|_setting)?"
 )
@@ -74,12 +72,9 @@ _LINK = re.compile(
 _ENTRY = re.compile(r"(\s*)([^:]{1,60}?)\s*(?:: *\s*(.*))?$")
 _TAG = re.compile(r"\s*<(/?)([A-Za-z_]\w{0,60})>(?:([^<]*)</)?")
 _NUMBER = re.compile(r"(-?\d{1,18}(?:\.\d{1,6})?) ?([A-Za-z%]{0,4})(?:/sec.*|\(s\))?")
-_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
+_UNITS = " KMGTP"  # each 1024 of the one before
 _WORD = re.compile(r"(?:\d+: ?|PORT_)?(\w+?)(?:ializing|ialize)?(?: \(\d+\))?")
-_YES_OR_NO = {
-    **dict.fromkeys(("enabled", "yes", "on", "true", "1", "shm", "pass_through"), True),
-    **dict.fromkeys(("disabled", "no", "off", "false", "0", "none"), False),
-}
+_YES_OR_NO = re.compile(r"(enabled|yes|on|true|1|shm|pass_through)|disabled|no|off|false|0|none")
 _KERNEL = re.compile(r"Linux version \d|NVRM: |kernel: |\[ *\d+\.\d{6}\] ")
 # tests of DCGM whose messages say what they found; some fail on machines that are sound
 _OF_SOFTWARE = re.compile(
@@ -141,6 +136,11 @@ class Printed:
                 device["ecc"].setdefault("enabled", True)
             if "fabric" in device:
                 device["fabric"].setdefault("status", "success")
+            clocks = device.get("clocks", {})
+            if size := device.get(
+                "memory_total_mib", clocks.get("sm_max_mhz", clocks.get("memory_mhz"))
+            ):  # those of one size are of one model, where the output has no name
+                device.setdefault("model", f"GPU of {size:g}")
         if gpus.get("count", 0) > len(devices):  # cut off, or asked for some alone
             shown = f"the output shows {len(devices)} of {gpus['count']} GPUs"
             unread = {"field": "devices", "status": "error", "reason": shown}
@@ -273,7 +273,8 @@ def _read(text: str, name: str, shape: Shape) -> Any:
         return sysfs_address(text if text.count(":") > 1 else f"0:{text}")
     word = re.sub(r"\W+", "_", text.lower().replace("e. ", "exclusive_"))
     if shape.kind == "flag":
-        return _YES_OR_NO.get(word)
+        yes_or_no = _YES_OR_NO.fullmatch(word)
+        return yes_or_no and bool(yes_or_no[1])
     if shape.kind == "number" and text.startswith("0x"):
         return int(text[2:].partition(" ")[0], 16)
     if shape.kind == "number":
@@ -281,7 +282,7 @@ def _read(text: str, name: str, shape: Shape) -> Any:
         if number is None:
             return None
         if name.endswith("_bytes"):
-            return int(float(number[1]) * (1 << _UNITS.get(number[2][:1].upper(), 0)))
+            return int(float(number[1]) * 1024 ** max(_UNITS.find(number[2][:1].upper()), 0))
         return float(number[1]) if name.endswith(FRACTIONS) else int(number[1].partition(".")[0])
     if shape.values:
         return word if word in shape.values else None
@@ -296,6 +297,8 @@ def _of_query(lines: Sequence[str]) -> Iterator[Row]:
     for at, line in enumerate(lines):
         asked = _QUERY.search(line)
         cells = next(csv.reader([asked[1] if asked else line], skipinitialspace=True), [])
+        if line.startswith("# gpu ") or names[1:2] == ["pwr"]:  # nvidia-smi dmon
+            cells = line.replace("# gpu", "index").split()
         heads = [cell.split("[")[0].strip() for cell in cells]
         if sum(one in _COLUMNS or bool(_REASON.fullmatch(one)) for one in heads) >= FEWEST_NAMES:
             names = heads
@@ -303,7 +306,7 @@ def _of_query(lines: Sequence[str]) -> Iterator[Row]:
             row = {name: (cell, at) for name, cell in zip(names, cells, strict=True)}
             yield Row(OF_GPUS, row)
             yield Row("", {"driver.loaded.version": row[DRIVER]} if DRIVER in row else {})
-        elif line:
+        elif line and line[0] != "#":
             names = []
 
 
@@ -383,8 +386,11 @@ def _of_table(lines: Sequence[str]) -> Iterator[Row]:
         values: _Values = {name: (text, at) for name, text in found.groupdict().items() if text}
         below, mig = (*lines[at + 1 : at + 3], "", "")[:2]
         if load := _LOAD.fullmatch(below):
-            for name, text in zip(OF_LOAD, load.groups(), strict=True):
-                values |= {name: (text, at + 1)} if text else {}
+            values |= {
+                name.replace("__", "."): (text, at + 1)
+                for name, text in load.groupdict().items()
+                if text
+            }
         if mig:
             values["mig.mode.current"] = mig.rstrip(" |").rpartition("|")[2], at + 2
         if "ERR!" in line + below:
@@ -403,10 +409,10 @@ def _of_links(lines: Sequence[str]) -> Iterator[Row]:
         if not head or not (found := _LINK.match(line)):
             continue
         gpu, link = head["index"], found["link"]
-        values: _Values = {"gpu": (int(gpu), at), "link": (int(link), at)}
+        values: _Values = {"gpu": (gpu, at), "link": (link, at)}
         values["active"] = not found["down"], at
         if found["kind"]:
-            values[f"errors.{found['kind'].lower()}"] = int(found["count"]), at
+            values[f"errors.{found['kind'].lower()}"] = found["count"], at
         else:
             values["speed_mb_s"] = int(float(found["speed"] or 0) * 1000), at
             links.append((not found["down"], at))
@@ -450,7 +456,7 @@ def _of_topology(lines: Sequence[str]) -> Iterator[Row]:
 def _counted(at: int, gpu: str, **counted: Any) -> Row:
     """What a line tells of the NVLinks of a GPU."""
     values = {name: (one, at) for name, one in counted.items()}
-    return Row(f"interconnect.by_gpu[{gpu}]", {"gpu": (int(gpu), at), **values})
+    return Row(f"interconnect.by_gpu[{gpu}]", {"gpu": (gpu, at), **values})
 
 
 def _of_lines(lines: Sequence[str]) -> Iterator[Row]:
@@ -490,12 +496,10 @@ def _of_df(lines: Sequence[str]) -> Iterator[Row]:
             row.pop("used", "")
         device, path = row["filesystem"], row["mounted"].strip()
         if path == SHM and "used" in row:
-            shm = {
-                "size_bytes": row.get("size", row.get("1k-blocks", "")),
-                "used_bytes": row["used"],
-            }
-            yield Row("", {f"limits.shm.{name}": (text, at) for name, text in shm.items()})
-        elif (device.startswith(("/dev/", "overlay")) or ":" in device or "/" in device) and not (
+            size = row.get("size", row.get("1k-blocks", ""))
+            shown = {"limits.shm.size_bytes": size, "limits.shm.used_bytes": row["used"]}
+            yield Row("", {name: (text, at) for name, text in shown.items()})
+        elif (device == "overlay" or ":" in device or "/" in device) and not (
             device.startswith("/dev/loop") or f"{path}/".startswith((*OF_CONTAINERS, "/media/"))
         ):
             row["read_only"] = "no"

@@ -29,22 +29,20 @@ def audit_evidence(
     """Evidence from findings on the log's hosts. Findings on other hosts are not used."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
     known = {_bare(host) for host in hosts}
-    failed = [one for one in findings if one.verdict == "fail" and one.rule in by_rule]
-    seen: dict[tuple[str, str], Evidence] = {}
-    for one in failed:
+    seen: dict[str, Evidence] = {}
+    for one in findings:
         shared = [host for host in one.about() if _bare(host) in known]
-        if not shared:
+        if not shared or one.verdict != "fail" or one.rule not in by_rule:
             continue
         cause = by_rule[one.rule]
         where = ", ".join(shared[:4])
         text = f"{where}: {one.title or one.rule}: {one.found}"[:400]
         event = Event(_signature(one.rule, text), str(path), 1, text, {}, Prefix(host=shared[0]))
-        weight = WEIGHTS[_LEVELS.get(one.severity, "weak")]
         seen.setdefault(
-            (cause, one.rule),
+            one.rule,
             Evidence(
                 cause,
-                weight,
+                WEIGHTS[_LEVELS[one.severity]],
                 f"the audit found {one.rule} on {where}",
                 (event,),
                 f"audit:{one.rule}",
