@@ -45,6 +45,11 @@ def test_each_cause_has_an_output_that_leads_to_it():
     assert set(load_causes()) - {row["cause"] for row in ROWS} == WITHOUT_OUTPUT
 
 
+def test_each_tool_has_a_planted_fault_and_a_sound_twin():
+    kinds = {(row.get("tool"), row["cause"] is None) for row in ROWS}
+    assert {tool for tool, _ in kinds if not {(tool, True), (tool, False)} <= kinds} == set()
+
+
 CAPABILITY = "\t\tCapabilities: [100 v2] Advanced Error Reporting of a port\n"
 REPORT = """nvidia-bug-report.sh Version: 34275561
 uname: Linux gpu001 5.15.0-113-generic #123-Ubuntu SMP x86_64 GNU/Linux

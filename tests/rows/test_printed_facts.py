@@ -74,10 +74,6 @@ def machine(facts: Mapping[str, Any], tool: Mapping[str, Any]) -> dict[str, Any]
 def printed(tool: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
     jinja = jinja2.Environment(undefined=jinja2.ChainableUndefined)
     jinja.filters["fact"] = of
-    jinja.filters["has"] = lambda item, path: of(item, path) is not None
-    jinja.filters["shown_of"] = lambda rows, gpus: [
-        row for row in rows if any(of(gpu, row[0]) is not None for gpu in gpus)
-    ]
     text = jinja.from_string(PRINTERS["macros"] + tool["text"])
     return text.render(PRINTERS | dict(facts)).strip("\n").splitlines()
 

@@ -469,7 +469,9 @@ def _of_lines(lines: Sequence[str]) -> Iterator[Row]:
                 path: next(filter(None, found.groups()))
             }
             if "key" in own:
-                own = {own["key"]: own["value"]} if own["key"] in SYSCTLS else {}
+                if own["key"] not in SYSCTLS:
+                    continue
+                own = {own["key"]: own["value"]}
             at = text.count("\n", 0, found.start())
             values = {name: (one, at) for name, one in own.items()}
             if "use" in row:
