@@ -100,6 +100,22 @@ def play_tasks(folder, hosts, *tasks, arguments=(), **more):
     return run_book(folder, f"{folder}/play.yml", *arguments, **more)
 
 
+def drain_tasks(folder, step):
+    """One step of the role drain, whose result is in the folder's said.json afterwards."""
+    told = {
+        "name": "Tell",
+        "ansible.builtin.copy": {
+            "content": "{{ drain_result | default({}) | to_json }}",
+            "dest": f"{folder}/said.json",
+            "mode": "0600",
+        },
+        "check_mode": False,
+        "changed_when": False,
+    }
+    task = {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
+    return [{"name": "Step", "block": [task], "always": [told]}]
+
+
 def play_here(folder, role, variables, *arguments):
     """Runs the role on this machine: only for planted roots, whose folder the variables name."""
     write_hosts(folder, {"planted": variables})

@@ -11,6 +11,7 @@ import threading
 import audits
 import pytest
 import slurm_here
+from fakes.role_play import drain_tasks
 
 pytestmark = pytest.mark.skipif(
     bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here"
@@ -38,27 +39,11 @@ def role(slurm, tmp_path):
     are as before when the test ends."""
 
     def play(step, node, *arguments, **variables):
-        tasks = [
-            {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
-        ]
-        shown = {
-            "name": "Tell",
-            "ansible.builtin.copy": {
-                "content": "{{ drain_result | to_json }}",
-                "dest": str(tmp_path / "said.json"),
-                "mode": "0600",
-            },
-        }
-        block = [
-            {
-                "name": "Step",
-                "block": tasks,
-                "always": [{**shown, "check_mode": False, "changed_when": False}],
-            }
-        ]
         path = tmp_path / "play.yml"
         path.write_text(
-            json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}])
+            json.dumps(
+                [{"hosts": "all", "gather_facts": False, "tasks": drain_tasks(tmp_path, step)}]
+            )
         )
         done = slurm.play(tmp_path, path, [node], {**QUICK, **variables}, *arguments)
         sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")

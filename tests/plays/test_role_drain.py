@@ -7,7 +7,7 @@ import json
 
 import pytest
 import site_drain
-from fakes.role_play import play_tasks
+from fakes.role_play import drain_tasks, play_tasks
 from site_drain import FREE
 
 ANSWERED = {**FREE, "at": ""}
@@ -15,27 +15,8 @@ ANSWERED = {**FREE, "at": ""}
 
 def play(folder, step, *arguments, **variables):
     """(code, drain_result, all output) of one step, on this machine."""
-    shown = {
-        "name": "Tell",
-        "ansible.builtin.copy": {
-            "content": "{{ drain_result | to_json }}",
-            "dest": str(folder / "said.json"),
-            "mode": "0600",
-        },
-    }
-    step_task = {
-        "name": step,
-        "ansible.builtin.include_role": {"name": "drain", "tasks_from": step},
-    }
-    block = [
-        {
-            "name": "Step",
-            "block": [step_task],
-            "always": [{**shown, "check_mode": False, "changed_when": False}],
-        }
-    ]
     host = {"drain_run": "r1", "drain_wait_timeout_s": 0, **variables}
-    done = play_tasks(folder, {"gpu001": host}, *block, arguments=arguments)
+    done = play_tasks(folder, {"gpu001": host}, *drain_tasks(folder, step), arguments=arguments)
     return done.code, json.loads((folder / "said.json").read_text()), done.output
 
 
@@ -83,7 +64,6 @@ def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):
 
 
 def test_a_step_that_is_none_and_an_adapter_that_is_none_are_refused(tmp_path):
-    (tmp_path / "said.json").write_text("{}")
     assert (
         "value of drain_adapter must be one of: auto, slurm, kubernetes, command, none"
         in play(tmp_path, "drain", drain_adapter="pbs")[2]

@@ -16,7 +16,7 @@ import kubectl
 import pytest
 import yaml
 from api_server import write_kubeconfig
-from fakes.role_play import DEADLINE_S, PROJECT, answer_of, environment
+from fakes.role_play import DEADLINE_S, PROJECT, answer_of, drain_tasks, environment
 from kubernetes_cluster import AWAY, NEEDED, NODES, WORK, cluster, kubernetes, make_node, make_pod
 
 __all__ = ["cluster", "kubernetes"]
@@ -37,24 +37,10 @@ def role(with_kubectl, cluster, tmp_path):
 
     def play(step, *arguments, folder=tmp_path, **variables):
         folder.mkdir(exist_ok=True)
-        shown = {
-            "name": "Tell",
-            "ansible.builtin.copy": {
-                "content": "{{ drain_result | default({}) | to_json }}",
-                "dest": str(folder / "said.json"),
-                "mode": "0600",
-            },
-        }
-        task = {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
-        block = [
-            {
-                "name": "Step",
-                "block": [task],
-                "always": [{**shown, "check_mode": False, "changed_when": False}],
-            }
-        ]
         (folder / "play.yml").write_text(
-            json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}])
+            json.dumps(
+                [{"hosts": "all", "gather_facts": False, "tasks": drain_tasks(folder, step)}]
+            )
         )
         given = {
             "drain_adapter": "kubernetes",
