@@ -176,7 +176,7 @@ def test_the_short_form_has_the_lines_of_an_undecided_job_each_once(tmp_path):
 
 def test_a_healthy_job_is_told():
     lines = screen(FIXTURES / "diagnose" / "healthy" / "nccl-tests.log")
-    assert lines[0].startswith("HEALTHY: ") and command_in(lines) == "unhang inspect"
+    assert lines[0].startswith("HEALTHY: ") and command_in(lines).startswith("unhang watch")
 
 
 def test_a_file_that_could_not_be_read_is_named(tmp_path):

@@ -72,7 +72,7 @@ NOT_NAMED = ROWS["NOT_NAMED"]
 LEARNT_BY_HEART = (
     "blocking-wait-timeout", "no-set-device-barrier", "python-loop-stuck",
     "accelerate-uneven-loader", "ddp-checkpoint-reentrant", "gloo-rank-dies",
-    "gloo-rank-late", "jax-proxy-in-environment", "lightning-barrier-rank0-callback",
+    "jax-proxy-in-environment", "lightning-barrier-rank0-callback",
     "pipeline-recv-without-send", "rank-stopped",
     "rank-waits-for-own-lock", "json-lines-log",
     "p2p-off-on-one-rank", "recompile-one-rank-others-time-out",

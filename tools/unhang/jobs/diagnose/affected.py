@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_of
 from unhang.jobs.diagnose.meaning.evidence import RANK, Evidence
 
 MOST_NAMED = 8
@@ -34,7 +34,7 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
         for text in _of_event(event, facts):
             if misses and text.startswith("host "):
                 continue
-            if event.fact not in table("groups")["waited"]["names"] or not RANK.fullmatch(text):
+            if event.fact not in names_in("waited") or not RANK.fullmatch(text):
                 named.setdefault(text)
     found = [who for who in named if not common or who in common or not RANK.fullmatch(who)]
     ranks = [who for who in found if RANK.fullmatch(who)][:1]

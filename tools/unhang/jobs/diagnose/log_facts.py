@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.by_stacks import MAIN, Stack, Standing, seen_in_stacks, standings
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
@@ -31,7 +30,7 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import by_thread
 from unhang.jobs.diagnose.looked import Read
-from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_in_name, rank_of
+from unhang.jobs.diagnose.matching.scanning import Event, Scan, names_in, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import (
     FAULTS,
     events_that_count,
@@ -50,14 +49,6 @@ SIZES = {"world_size": "value", "init_start": "nranks", "init_complete": "nranks
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
 # lines of torchrun's list of failures
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")
-_ADDRESSED = (
-    "driver_version",
-    "cuda_version",
-    "nccl_version",
-    "torch_version",
-    "kernel_version",
-    "cuda_driver_version",
-)
 # a level of logging
 _INFORMS = re.compile(
     r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]"
@@ -173,6 +164,11 @@ class Facts:
         if self.traced and self.timeouts and all(rank >= 0 for rank, _ in self.traced.calls):
             known.append(self.traced.answer)  # the log of a running job can end anywhere
         return one_answer([*known, *waits_in_words(self.by_fact)], self.seen)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the number of ranks is stated, by a line or by RAS."""
+        return bool(_logged_size(self.by_fact) or (self.ras and self.ras.even_ranks))
 
     @property
     def _is_nameless(self) -> bool:
@@ -405,7 +401,7 @@ def describe(facts: Facts) -> dict[str, Any]:
         "hosts": list(facts.hosts[:4096]),
         "versions": {
             name.removesuffix("_version"): _valued(facts.of(name))
-            for name in _ADDRESSED
+            for name in names_in("versions")
             if facts.of(name)
         },
         "gpus": _valued(facts.of("gpu")),
@@ -474,7 +470,7 @@ def _failures(facts: Facts) -> Iterator[dict[str, Any]]:
         if event.source or seen & {who, event.place} or len(seen) >= 2 * MOST_LISTED:
             continue
         seen |= {who, event.place}
-        follows = event.kind == "symptom" or event.fact in table("groups")["follow"]["names"]
+        follows = event.kind == "symptom" or event.fact in names_in("follow")
         yield {
             **evidence_of(event),
             **_whose(rank_of(event), event.prefix.host, facts),
@@ -494,16 +490,13 @@ def _ranks(facts: Facts) -> dict[str, Any]:
         arrived = {
             event.number("rank") for event in facts.of("init_start") if event.fields.get("rank")
         }
-    is_shown = facts.of("missing_ranks") or facts.waits_in_groups()
+    is_shown = facts.of("missing_ranks") or facts.waits_in_groups() or not facts.is_counted
     shown = {*facts.answer.roots} if is_shown else set()
-    missing = shown or (
-        {*range(facts.world_size)} - arrived
-        if facts.world_size and arrived and facts.world_size <= 100_000
-        else set()
-    )
+    size = (facts.world_size or 0) if facts.is_counted and arrived else 0
+    missing = shown or ({*range(size)} - arrived if size <= 100_000 else set())
     heard = {*map(rank_of, facts.events), *facts.words}
     return {
-        "world_size": facts.world_size, "at_least": _logged_size(facts.by_fact) is None,
+        "world_size": facts.world_size, "at_least": not facts.is_counted,
         "arrived": sorted(arrived), "not_arrived": sorted(missing),
         "silent": sorted(missing - heard),
     }  # fmt: skip

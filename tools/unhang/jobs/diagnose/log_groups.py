@@ -24,7 +24,7 @@ from unhang.jobs.diagnose.logs.group_numbers import (
 )
 from unhang.jobs.diagnose.logs.line_prefixes import Moment
 from unhang.jobs.diagnose.logs.set_up import set_up_waits
-from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
+from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_in_name
 from unhang.jobs.diagnose.rank_names import UNNAMED
 
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
@@ -32,15 +32,6 @@ MOST_AHEAD = 64  # collectives by which ranks that wait in one group can differ
 EVERYBODY = "default_pg"
 IDLE = "pg_idle"  # the fact of a rank that waits in nothing
 WHOLE_JOB = "the job"  # where no line tells of groups
-SAME_SIZE = (
-    "ALLREDUCE",
-    "BROADCAST",
-    "REDUCE",
-    "_ALLGATHER_BASE",
-    "_REDUCE_SCATTER_BASE",
-    "ALLGATHER",
-)
-
 
 Process = tuple[str | None, str | None]  # host, pid
 
@@ -363,7 +354,7 @@ def begun_late(timeouts: Sequence[Timeout]) -> set[int]:
 
 def size_that_must_agree(one: Timeout) -> str:
     """The size of an operation that needs the same on all ranks; "" for another."""
-    return str(one.numel) if one.op in SAME_SIZE and one.numel is not None else ""
+    return str(one.numel) if one.op in names_in("same_size") and one.numel is not None else ""
 
 
 def _overdue_steps(

@@ -20,7 +20,7 @@ from unhang.core.verdict.screen import FAULTS, filled, host_name
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.fitting_remedies import launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
+from unhang.jobs.diagnose.matching.scanning import Event, names_in
 from unhang.jobs.diagnose.meaning.conclusion import (
     Conclusion,
     tells_of_a_job,
@@ -33,40 +33,11 @@ MOST_COMMANDS, KERNELS_LOG = 4, "the kernel's log"
 Step = tuple[str, str]  # a command that can be pasted, and what its answer means
 ALIVE = "alive: who is waited for and where it is; ended: dmesg -T | grep -e Xid -e oom on its node"
 INSPECT = "unhang inspect"
-# facts of lines that report the end of the whole job
-ENDED = ("root_cause", "failed_exit", "aborted", "slurm_ended", "interrupted", "taken_down")
-BEFORE_THE_NEXT_START = (
-    "unhang watch --all --on-hang dump",
-    "the job has ended: run this on its nodes before the next start; a hang is then looked at while"
-    " it lasts, and its evidence kept",
-)
 AFTER_THE_REPAIR = "its output is among the inputs; once more after the repair: whether it helped"
-EXPLAINED = ("image_refused", "launch_failed", "actor_died", "killed")
 IN_WORDS = ("the ", "each ")  # how steps begin that are no command
 _IMPORT = "No module named "
 _RAISED = re.compile(r"(?:\[[\w ]{1,20}\]: ?)?[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt): ")
-OF_A_MACHINE = (
-    "an Xid, a killed process or a bus error names what failed; unhang audit reads the whole"
-    " machine"
-)
-# what to collect beside a log of the kernel: command, then its outcomes
-STEPS_OF_A_MACHINE = (
-    (FAULTS, OF_A_MACHINE),
-    (
-        "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,PERFORMANCE",
-        "errors, a pending remapping, or no answer: that GPU",
-    ),
-    ("unhang audit", "what it finds on this machine, each with what to do"),
-)
-CLOCKS = (
-    "nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_throttle_reasons.active"
-    " --format=csv -l 10",
-    "clocks that fall as it warms up: heat or power; steady ones: data, memory or another job",
-)
-WHICH_PYTHON = (
-    "which -a python; python -c 'import sys; print(sys.executable, sys.path)'",
-    "another python than in your shell: PATH or the image; the same: install the module there",
-)
+_EXIT = re.compile(r"\bexit(?:ed with)? (?:code|status)\W{0,3}\d{1,3}\W{0,2}$")
 # facts that show that the output of a command is among the inputs -> beginning of the command
 BETWEEN_GPUS = ("the same job with NCCL_P2P_DISABLE", "the same start with NCCL_P2P_DISABLE")
 # as the kernel, syslog and the journal begin a line
@@ -102,12 +73,14 @@ def next_steps(
     steps = [*_of_causes(facts, causes, rows, values)] or [
         *_of_what_was_seen(facts, conclusion.word, values, bool(host))
     ]
+    if any(map(facts.said, names_in("ends"))) or _all_raised(facts):
+        # what has ended cannot be looked at
+        instead = next(_of_state("healthy" if conclusion.word == "healthy" else "ended"))
+        steps = [instead if one[0].startswith(INSPECT) else one for one in steps]
     given = tuple(commands_with_output(facts))
     fresh = [one for one in steps if not one[0].removeprefix("sudo ").startswith(given)]
     again = [(run, AFTER_THE_REPAIR) for run, _ in steps]
     command, tells = next(one for one in fresh + again if not one[0].startswith(IN_WORDS))
-    if command.startswith(INSPECT) and (any(map(facts.said, ENDED)) or _all_raised(facts)):
-        command, tells = BEFORE_THE_NEXT_START
     further = [*conclusion.first]
     further += ["\n".join([error["run"], *error["tells"]])] if error else []
     if conclusion.word != "healthy":
@@ -117,9 +90,10 @@ def next_steps(
 
 
 def _all_raised(facts: Facts) -> bool:
-    """Whether each rank has a file of its own, and an exception ends it."""
-    ends = {rank_in_name(file): lines[-1][1] for file, lines in facts.last.items() if lines}
-    return len(ends) > 1 and None not in ends and all(map(_RAISED.match, ends.values()))
+    """Whether a file ends with the code of a process that ended, or each with an exception."""
+    ends = [lines[-1][1] for lines in facts.last.values() if lines]
+    raised = len(ends) > 1 and all(map(_RAISED.match, ends))
+    return raised or any(map(_EXIT.search, ends))
 
 
 def _of_causes(
@@ -139,6 +113,13 @@ def _of_causes(
             yield command, one["tells"]
 
 
+def _of_state(state: str) -> Iterator[Step]:
+    """The steps of the table for what a text is of, or how a job stands."""
+    for row in table("steps_of_states").values():
+        if row["state"] == state:
+            yield row["run"], row["tells"]
+
+
 def _of_what_was_seen(
     facts: Facts, word: str, values: Mapping[str, Sequence[str]], on_one_host: bool
 ) -> Iterator[Step]:
@@ -146,10 +127,10 @@ def _of_what_was_seen(
     if is_kernel_log(facts) or (
         (facts.of_tools or facts.of("tool_output")) and not tells_of_a_job(facts)
     ):
-        yield from STEPS_OF_A_MACHINE
+        yield from _of_state("machine")
         return
     if word == "healthy":
-        yield "unhang inspect", "if it still seems to hang: whether it moves, and where"
+        yield from _of_state("well")
         return
     rows = [row for row in table("steps_of_lines").values() if facts.said(row["fact"])]
     of_lines = [
@@ -159,13 +140,13 @@ def _of_what_was_seen(
     ]
     if word != "failure":
         yield inspect_command(facts, values, on_one_host), ALIVE
-        yield from [CLOCKS] if is_slow(facts) else of_lines
-        yield FAULTS, OF_A_MACHINE
+        yield from _of_state("slow") if is_slow(facts) else of_lines
+        yield next(_of_state("machine"))
         return
     if any(_IMPORT in event.text for event in facts.of("crash")):
-        yield WHICH_PYTHON
+        yield from _of_state("module")
     yield from of_lines
-    explains = any(row["fact"] in EXPLAINED for row in rows)
+    explains = any(row["fact"] in names_in("explained") for row in rows)
     for row in table("steps_of_failures").values():
         fits = row["run"] == FAULTS if explains else row["launcher"] in {"", *launchers(facts)}
         if fits and (command := filled(row["run"], values)):
@@ -176,7 +157,7 @@ def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str,
     """(line, its row) for a conclusion without a cause: of a hang the line that it shows, if that
     reports an error; of a failure that line, or the first other one that reports an error. What a
     line of its own explains needs no row."""
-    if any(map(facts.of, EXPLAINED)):
+    if any(map(facts.of, names_in("explained"))):
         return None
     shown, errors = conclusion.event, own_errors(facts)
     lines = [shown] if conclusion.word == "failure" or shown in errors else []

@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, names_in
 from unhang.jobs.diagnose.meaning.evidence import (
     ABOVE_INFO,
     ABOVE_WARNING,
@@ -33,7 +32,6 @@ FEW = 5
 FAR_BEHIND = 2.5  # a cause this far behind the first one is only mentioned
 CLEAR = 2.0  # a first cause this far ahead needs no more proof
 SURE, LIKELY = 0.9, 0.5  # minimum shares of belief for the words "sure" and "likely"
-OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 # shows what ran out and not who used it, so it is at most a warning by itself
 CONSEQUENCES = ("cuda-out-of-memory",)
@@ -98,7 +96,9 @@ def _is_of_speed(cause: Cause) -> bool:
     """Whether a cause only makes a job slow, and no error says more of it: it is no answer to a
     hang."""
     signatures = [event.signature for one in cause.for_ for event in one.events]
-    return cause.id in OF_SPEED and not any(one.kind in ("error", "symptom") for one in signatures)
+    return cause.id in names_in("of_speed") and not any(
+        one.kind in ("error", "symptom") for one in signatures
+    )
 
 
 def _by_points(rows: Mapping[str, Mapping[str, Any]], evidence: Sequence[Evidence]) -> list[Cause]:
@@ -149,8 +149,7 @@ def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[
     if hang_signs(facts) or any(map(_is_fault, facts.faults)) or unfinished_traceback(facts):
         return True
     return any(
-        one.weight >= (SUPPORTING if one.words else STRONG)
-        or one.id in table("groups")["trouble"]["names"]
+        one.weight >= (SUPPORTING if one.words else STRONG) or one.id in names_in("trouble")
         for one in (*_combined(facts, without), *more)
     )
 
@@ -182,7 +181,7 @@ def certainty_of(cause: Cause) -> str:
     more than what follows from who timed out where."""
     if cause.severity == "info":
         return "possible"
-    named = any(one.id not in table("groups")["inferred"]["names"] for one in cause.for_)
+    named = any(one.id not in names_in("inferred") for one in cause.for_)
     if named and cause.points >= DECISIVE and cause.score >= SURE:
         return "sure"
     return "likely" if cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"

@@ -22,7 +22,7 @@ from unhang.core.verdict.waiting import (
     WaitedFor,
     waited_for,
 )
-from unhang.jobs.diagnose.log_groups import EVERYBODY, LogGroups
+from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.set_up import SET_UP
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
@@ -37,7 +37,7 @@ def waits_of_log(
     are_all_there: RAS counts them all, so that nobody is asked for whom the log lacks.
     elsewhere: ranks that other evidence shows in a wait."""
     seen = {*shown.ranks, *spoke}
-    groups = _with_unknown_members(shown)
+    groups = _with_unknown_members(shown, seen)
     answer = _of_ranks(waited_for(groups, shown.steps, seen, waiting=elsewhere))
     if answer.full and not answer.roots and not answer.ring:
         # what all entered ends by itself, unless it is queued behind what is asked for here
@@ -84,24 +84,32 @@ def waits_in_words(by_fact: Mapping[str, Sequence[Event]]) -> Iterator[WaitedFor
     )  # fmt: skip
 
 
-def _with_unknown_members(shown: LogGroups) -> list[Group]:
+def _with_unknown_members(shown: LogGroups, seen: Collection[int]) -> list[Group]:
     """The groups; one whose members may not be all has a further one, below 0, for whom those that
-    came may wait. The group of all ranks has all that are seen in any group."""
+    came may wait. The group of all ranks has all that are seen in any group; where no line states
+    its size, many that nobody saw are none."""
     named = {group.name for group in shown.groups}
     groups = [*shown.groups, *(Group(one) for one in {step.group for step in shown.steps} - named)]
     found = []
     for place, group in enumerate(groups):
-        came = _seen_in(group, shown)
+        came, members = _seen_in(group, shown), group.members
+        unseen = {*members} - {*seen} if is_uncounted(group) else set()
+        if unseen and (len(came) == 1 or 1 < len(unseen) > len(came) / FEW_OF):
+            members = tuple(rank for rank in members if rank not in unseen)
         whole = group.name == EVERYBODY and len(groups) > 1
-        if group.size is None and not whole and set(group.members) <= set(came):
-            found.append(replace(group, members=(*(group.members or came), -1 - place)))
-        else:
-            found.append(group)
+        if group.size is None and not whole and set(members) <= set(came):
+            members = (*(members or came), -1 - place)
+        found.append(replace(group, members=members))
     return found
 
 
 def _seen_in(group: Group, shown: LogGroups) -> list[int]:
     return sorted({step.rank for step in shown.steps if step.group == group.name})
+
+
+def is_uncounted(group: Group) -> bool:
+    """Whether a group is the whole job, and no line states how many ranks it has."""
+    return group.size is None and group.name in (EVERYBODY, WHOLE_JOB)
 
 
 def _of_ranks(answer: WaitedFor) -> WaitedFor:
@@ -129,10 +137,11 @@ def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogG
 
 
 def _named_alone(wait: Wait) -> Wait:
-    """Without ranks below 0, which stand for those that an answer counts and does not name."""
-    group = (
-        wait.group if min(wait.group.members, default=0) >= 0 else replace(wait.group, members=())
-    )
+    """Without ranks below 0, which stand for those that an answer counts and does not name, and
+    without the size of a job that no line states."""
+    group = wait.group
+    if is_uncounted(group) or min(group.members, default=0) < 0:
+        group = replace(group, members=())
     waiting, behind, missing, queued, *calls = (
         tuple(rank for rank in ranks if rank >= 0)
         for ranks in (wait.waiting, wait.behind, wait.missing, wait.queued, *wait.calls.values())

@@ -399,6 +399,11 @@ def _core_of(found: re.Match[str]) -> tuple[int, int]:
     )  # fmt: skip
 
 
+def names_in(group: str) -> tuple[str, ...]:
+    """The facts, or the ids of evidence, that have something in common, by the table of groups."""
+    return tuple(table("groups")[group]["names"])
+
+
 def rank_of(event: Event) -> int | None:
     """The rank that the line names, or the name of its file."""
     if event.prefix.rank is not None:

@@ -18,12 +18,10 @@ from unhang.core.verdict.waited_rows import waited_words
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.reading import Input
-from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, rank_of
+from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, names_in, rank_of
 from unhang.jobs.diagnose.meaning.rules.failures import (
-    OUTPUT,
     failed_of_root,
     killed_first,
-    peer_without_log,
     who_failed,
 )
 from unhang.jobs.diagnose.meaning.rules.stack_rules import (
@@ -62,7 +60,7 @@ ASK_IN_ONE_PLACE = (
 )
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
-FEW_OF = 3  # ranks that print, for each one that prints nothing
+FEW_OF = 3  # ranks that print, for each one that is not heard of
 LONGEST_WORDS, MOST_FILES = 160, 3
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
@@ -84,6 +82,7 @@ RAS_AHEAD = (
     "fewer ranks are one operation ahead than behind, in one answer of NCCL's RAS: a job that runs"
     " looks so between two launches"
 )
+UNCOUNTED = ", or one without a line here did not come"
 DUMPS_OF_A_MOVE = "the job went on while these dumps were made, so they show no hang"
 DUMPS_NAME_NOBODY = (
     "these dumps show no rank that others wait for: their operations have ended, the job was"
@@ -97,23 +96,6 @@ SLOW = "the job is slow and does not hang; no message that unhang knows shows wh
 NO_LOG = (
     "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the"
     " job's log"
-)
-# At most 12 lines of 100 letters together with the answer itself (a test counts them).
-BRING = (
-    (
-        "while the job runs: unhang inspect --pid PID on a node, or --slurm-job ID; it says who"
-        " waits for whom"
-    ),
-    (
-        "when it has ended: start it once more with NCCL_DEBUG=INFO, and bring these in one folder:"
-        " unhang diagnose FOLDER"
-    ),
-    (
-        "1. what every rank prints: torchrun --log-dir LOGS --tee 3; srun --output=%x-%t.log;"
-        " kubectl logs POD"
-    ),
-    "2. the kernel's log of every node: dmesg -T > dmesg-$(hostname).txt",
-    "3. the script that starts the job, as it was run",
 )
 CHECK_SETTINGS = (
     "settings that a text recommends: unhang lint FILE says which of them are wrong or hide a fault"
@@ -133,12 +115,7 @@ NO_LOG_AMONG = (
     "there is no log of a job, only what starts one; unhang lint checks it, and diagnose reads it"
     " together with the job's log"
 )
-OF_A_JOB = ("progress", "healthy", "symptom")
-# facts that a sentence names as well as a program does
-NAMES = (*SETTINGS, "gpu", "geforce", "bad_driver", "driver_version", "kernel_version", "container")
 MOST_LAST_WORDS = 3
-# of a process's end, by others
-_REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
 
 
 class Conclusion(NamedTuple):
@@ -387,17 +364,21 @@ def _collective(facts: Facts) -> Conclusion:
         {timeout.rank for timeout in facts.timeouts if timeout.rank is not None}
         | states_of_ranks(facts).keys()
     )
-    missing = sorted({*range(min(facts.world_size or 0, MOST_RANKS))} - set(came))
+    others = {*range(min(facts.world_size or 0, MOST_RANKS))} - set(came)
+    unseen = others - facts.words.keys()
+    few = facts.is_counted or len(unseen) * FEW_OF <= len(came)
+    missing = sorted(others if few else others - unseen)
     who = named_ranks(came) if came else "a rank"
     where = (
         "waited in"
         f" {collective_in_words(one.op, one.seq, one.numel)}{limit_in_words(one.timeout_ms)}"
     )
-    if came and facts.world_size is not None and 1 < facts.world_size <= MOST_RANKS and not missing:
+    if len(came) > 1 and not missing:
+        whole, rest = (f"all {len(came)} ranks", "") if facts.is_counted else (who, UNCOUNTED)
         return Conclusion(
             "no_end",
-            f"all {len(came)} ranks {where} and none left it: nothing arrives between them, or work"
-            " on a GPU before it does not end",
+            f"{whole} {where} and none left it: nothing arrives between them, or work on a GPU"
+            f" before it does not end{rest}",
             one.event,
         )
     if facts.ras and (ranks := facts.ras.even_ranks):
@@ -458,7 +439,7 @@ def _ras(facts: Facts) -> Conclusion | None:
 
 def _reported_end(facts: Facts) -> Conclusion | None:
     """The launcher, the shell or the scheduler reports that a process ended."""
-    reports = facts.said(*_REPORTS)
+    reports = facts.said(*names_in("reported"))
     if not reports:
         return None
     failed = failed_of_root(facts)
@@ -483,23 +464,6 @@ def _reported_end(facts: Facts) -> Conclusion | None:
         f"{who_failed(facts, reports[0])} ended{exit_code}, {told}",
         own or (before[0] if before else reports[0]),
     )
-
-
-def _closed_connection(facts: Facts) -> Conclusion | None:
-    if not facts.timeouts and (closed := facts.said("local_peer_closed")):
-        return Conclusion(
-            "no_end",
-            "a connection of the machine to itself was closed, and no line shows by whom",
-            closed[0],
-        )
-    if peer := peer_without_log(facts):
-        return Conclusion(
-            "no_end",
-            f"{peer.name} closed its connection, and its own output is not in the log",
-            peer.event,
-            (f"the job's log of the ranks on {peer.name}, and dmesg -T there",),
-        )
-    return None
 
 
 def _unknown_error(facts: Facts) -> Conclusion | None:
@@ -559,7 +523,7 @@ def is_from_a_program(facts: Facts) -> bool:
         event
         for event in facts.events
         if event.file not in own
-        and (event.prefix.pid or (event.kind != "folklore" and event.fact not in NAMES))
+        and (event.prefix.pid or (event.kind != "folklore" and event.fact not in names_in("names")))
     )
     return any(lines) or bool(
         rank_that_stopped(facts)
@@ -589,7 +553,7 @@ def _page(facts: Facts, inputs: Sequence[Input]) -> tuple[str, ...]:
     if _is_empty(inputs):
         return ()
     return (
-        *BRING,
+        *names_in("bring"),
         *(
             [CHECK_SETTINGS]
             if any(event.fact in SETTINGS or event.kind == "folklore" for event in facts.events)
@@ -710,8 +674,8 @@ def _files(names: Sequence[str]) -> str:
 
 def tells_of_a_job(facts: Facts) -> bool:
     """Whether a line that nobody only quotes tells of a job's progress, end, wait or set-up."""
-    lines = any(event.kind in OF_A_JOB for event in facts.plain)
-    return lines or bool(facts.timeouts) or any(map(facts.of, OUTPUT))
+    lines = any(event.kind in names_in("of_a_job") for event in facts.plain)
+    return lines or bool(facts.timeouts) or any(map(facts.of, names_in("output")))
 
 
 def _job_without_end(facts: Facts) -> Conclusion | None:
@@ -786,7 +750,6 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     stacks_in_one_place,
     rank_that_works,
     _reported_end,
-    _closed_connection,
     rank_that_stopped,
     slow_job,
     unknown_failure,

@@ -9,26 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.core.catalogue.own_tables import table
-from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_of
 
 # A batch ran out of memory: if the job still ended normally, a smaller batch was tried.
 SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
 BOOT = "Linux version "  # the first line of a boot
-# after one of these a healthy end does not prove that the failure was survived
-ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")
 # a server that then kills its own processes
 ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")
-# After one of these Slurm kills what is left of the job.
-KILLED_BY_SLURM, ENDED_BY_SLURM = (
-    "task-was-killed",
-    (
-        "slurm-time-limit",
-        "nodes-taken-by-another-job",
-        "node-taken-back",
-        "slurm-cancelled",
-        "node-lost-by-scheduler",
-    ),
-)
+KILLED_BY_SLURM = "task-was-killed"
 SHUT_DOWN, DIED_OF_IT = ("server-was-shut-down",), "server-worker-died"
 _POD = re.compile(r"\bpod/[\w.-]{1,250}")
 ENDS = ("healthy_end", "average_bandwidth", "end_told", "server_started")
@@ -94,7 +82,7 @@ def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:
             (event.line for event in events if event.id in ids and not event.quoted),
             default=None,
         )
-        for ids in (ENDS_THE_REST, ENDED_BY_SLURM, SHUT_DOWN)
+        for ids in (ENDS_THE_REST, names_in("by_slurm"), SHUT_DOWN)
     )
     of_it = {
         event.line
@@ -160,7 +148,8 @@ def _ended_well_after_all(events: Sequence[Event]) -> int:
     exception because a batch was too large is not a failed process."""
     too_large = _lines_of_batches_too_large(events)
     if any(
-        event.fact in ENDED and not event.quoted and event.line not in too_large for event in events
+        event.fact in names_in("failed") and not event.quoted and event.line not in too_large
+        for event in events
     ):
         return 0
     return _last(events, "healthy_end", "server_started")

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
+from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, names_in, rank_of
 
 # bytes of a message that shows the bandwidth; share of what is healthy
 LARGE, FAR_BELOW = 32 << 20, 0.25
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
-STARTS = ("launch_shape", "init_start", "bootstrap", "member")
 START_IDS = ("omp-threads-banner",)
 _FIRST_STEP = re.compile(r"\bstep {1,6}[01]\b")
 # not indented
@@ -33,7 +32,7 @@ _FRAME = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?:File \".{1,300}\", line \d{1,
 
 def hang_signs(facts: Facts) -> list[Event]:
     """The lines that report a hang or a timeout, in any wording."""
-    names = [*table("groups")["hang"]["names"]]
+    names = [*names_in("hang")]
     if not facts.of("training_step"):  # somebody who stops a running job does not report a hang
         names.append("interrupted")
     signs = facts.said(*names)
@@ -56,15 +55,9 @@ def server_stands(facts: Facts) -> list[Event]:
     more requests waiting than running, because a long prompt alone also makes no token for some
     seconds."""
     idle = facts.said("server_stands")
-    ended = (
-        "server_serves",
-        "server_started",
-        "server_idle",
-        "server_shut_down",
-    )  # what ends a stand: a token, another start, no request left, an end on purpose
     served = [
         event.line
-        for name in ended
+        for name in names_in("serves")
         for event in facts.of(name)
         if idle and event.file == idle[-1].file
     ]
@@ -132,12 +125,19 @@ def own_errors(facts: Facts) -> list[Event]:
     """The lines in which a program reports an error in its own words, which no signature explains,
     and after which the job made no steps."""
     explained = {event.place for event in facts.events if event.kind in ("harmless", "folklore")}
-    last: dict[str, int] = {}
-    for event in facts.events:
-        if event.kind == "progress" or event.fact in ("training_step", "bar"):
-            last[event.file] = max(last.get(event.file, 0), event.line)
+    last = last_steps(facts)
     lines = [event for event in facts.said("error_line") if event.place not in explained]
     return [event for event in lines if event.line > last.get(event.file, 0)]
+
+
+def last_steps(facts: Facts) -> dict[str, int]:
+    """file -> the line of the last step or other progress in it."""
+    # events are in the order of their lines
+    return {
+        event.file: event.line
+        for event in facts.events
+        if event.kind == "progress" or event.fact in ("training_step", "bar")
+    }
 
 
 class RankState(NamedTuple):
@@ -175,7 +175,7 @@ def started_again(facts: Facts, end: Event) -> Event | None:
 
 def _starts(event: Event) -> bool:
     return (
-        event.fact in STARTS
+        event.fact in names_in("starts")
         or event.id in START_IDS
         or (event.fact == "training_step" and bool(_FIRST_STEP.search(event.text)))
     )

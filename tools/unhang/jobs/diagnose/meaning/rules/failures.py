@@ -9,42 +9,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
+from unhang.core.text import listed
 from unhang.core.verdict.odd_one_out import AT_LEAST
-from unhang.jobs.diagnose.log_facts import Facts, most_telling
-from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name, rank_of
+from unhang.jobs.diagnose.log_facts import Facts, evidence_of, most_telling
+from unhang.jobs.diagnose.logs.last_words import RankLine
+from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.evidence import DECISIVE, STRONG, SUPPORTING, Evidence
-from unhang.jobs.diagnose.meaning.signs import hang_signs, own_errors
+from unhang.jobs.diagnose.meaning.signs import hang_signs, last_steps, own_errors
+from unhang.jobs.diagnose.waits import FEW_OF
 
-ENDINGS = ("crash", "host_lost", "task_lost")
-# A launcher's report of a failure, and the end of a failed job's remaining processes.
-REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
-_CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
 TIME_LIMIT, CANCELLED = "slurm-time-limit", "slurm-cancelled"
-# every rank raises it, whatever is wrong between them: it tells of the transport
-_OF_TRANSPORT = re.compile(
-    r"Error: (?:NCCL (?:error|invalid|unhandled|internal)|.{0,300}(?:closed by (?:remote )?peer|"
-    r"pair closure|Timed out waiting))"
-)
+WAITED = "Timed out waiting"
 FEW_LINES = 2  # a log of nothing but the scheduler's own lines
 BESIDE_LINES = 20  # after a rank's failure, others print their steps for a while
 HARDLY = 0.5  # below any other evidence
-ENDED_FROM_OUTSIDE = ("slurm_ended", "interrupted", "host_lost")
-OUTPUT = (
-    "framework",
-    "launch_shape",
-    "world_size",
-    "bootstrap",
-    "transport",
-    "init_start",
-    "init_complete",
-    "network_used",
-    "nccl_version",
-    "server_started",
-)
 RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
 CAUGHT_WITHIN, CHAIN_WITHIN = 4, 200  # lines; tracebacks of several ranks may be interleaved
 NOT_NAMED = 0.1  # below decisive: such a failure is at most a warning
-HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
 
 
 def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
@@ -73,26 +54,58 @@ def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
 
 
 def rank_ended_without_a_word(facts: Facts) -> Iterator[Evidence]:
-    """Of files that are named alike, as those of ranks are, all but one end with a connection that
-    another process closed: the one without such a line went first. It may have been killed, or
-    have left with exit code 0.
+    """Of ranks, or of files that are named alike, most end with the words of a connection that
+    broke, and few without them: these went first. They may have been killed, or have left with exit
+    code 0.
 
     Decides diagnose_odd_ones/many_ranks/one-of-eight-ends-without-a-word.
     """
-    told = {one.file: one for one in facts.said("peer_gone")}
-    faults = {one.file for one in (*own_errors(facts), *facts.said("timeout"))}
-    names = {_masked(file) for file in told}
-    silent = {file for file in facts.last if _masked(file) in names} - told.keys() - faults
-    if len(told) >= AT_LEAST and len(silent) == 1:
-        file = silent.pop()
-        number, (line, text) = rank_in_name(file), facts.last[file][-1]
-        who = f"file {PurePath(file).name}" if number is None else f"rank {number}"
-        yield Evidence(
-            "rank_failed", STRONG,
-            f"{who} ended without a word; {len(told)} others lost their connection",
-            tuple(told.values())[:2], "ended-in-silence", who=(who,),
-            places=({"file": file, "line": line, "text": text},),
-        )  # fmt: skip
+    steps, ended = last_steps(facts), {*map(_whose, facts.of("end_told"))}
+    told = {
+        _whose(one): one
+        for one in facts.plain
+        if _is_of_transport(one) and one.line > steps.get(one.file, 0) and _whose(one) not in ended
+    }
+    faults = {*map(_whose, (*own_errors(facts), *facts.said("timeout", "crash")))}
+    files = {one.file for one in told.values()}
+    last = {f"rank {rank}": line for rank, line in facts.words.items() if rank >= 0} | {
+        _named(file, rank_in_name(file)): RankLine(file, *lines[-1])
+        for file, lines in facts.last.items()
+        if file not in files and _masked(file) in map(_masked, files)
+    }
+    who = tuple(sorted(last.keys() - told.keys() - faults))
+    if len(told) < AT_LEAST or not 0 < len(who) * FEW_OF <= len(told) or first_failure(facts):
+        return
+    cause, id_ = "rank_failed", "ended-in-silence"
+    if all(WAITED in one.text for one in told.values()):
+        cause, id_ = "slow_rank_or_io", "waited-in-vain"
+    yield Evidence(
+        cause,
+        STRONG,
+        f"{listed(who, AT_LEAST)} ended without a word; {len(told)} others lost their connection",
+        tuple(told.values())[:2],
+        id_,
+        who=who,
+        places=tuple(
+            {**evidence_of(last[one]), "says": f"last line of {one}: {last[one].text}"}
+            for one in who
+        ),
+    )
+
+
+def _named(file: str, rank: int | None) -> str:
+    """A rank, or the file of one whose number is not known."""
+    return f"file {PurePath(file).name}" if rank is None else f"rank {rank}"
+
+
+def _whose(event: Event) -> str:
+    return _named(event.file, rank_of(event))
+
+
+def _is_of_transport(event: Event) -> bool:
+    """Whether a line tells of a connection to another process. Every rank prints it, whatever is
+    wrong between them."""
+    return any(word in event.text for word in names_in("transport"))
 
 
 def _masked(text: str) -> str:
@@ -135,7 +148,7 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
             "the job shows no step before it was ended"
             if not step
             and (
-                any(event.fact in OUTPUT for event in before)
+                any(event.fact in names_in("output") for event in before)
                 or (" AT " in end.text and end.line > FEW_LINES)
             )
             else None
@@ -159,7 +172,7 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
     faults = [
         event
         for event in (*own_errors(facts), *facts.faults)
-        if event.fact not in ENDED_FROM_OUTSIDE
+        if event.fact not in names_in("from_outside")
         and event.file == end.file
         and step - BESIDE_LINES < event.line < end.line
     ]
@@ -205,10 +218,10 @@ def first_failure(facts: Facts) -> Event | None:
     places = {event.place for event in with_cause}
     ended = [
         event
-        for event in facts.said(*ENDINGS)
+        for event in facts.said(*names_in("endings"))
         if event.place not in places
         and not _is_swept(facts, event)
-        and not _OF_TRANSPORT.search(event.text)
+        and not _is_of_transport(event)
         and not (
             _was_caught(facts, event)
             and any(
@@ -244,7 +257,7 @@ def _was_caught(facts: Facts, event: Event) -> bool:
 def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tuple[str, int]]:
     """Failures of CUDA kernels in a job whose hardware has faults in the kernel log; the order of
     these lines does not matter."""
-    if not any(HARDWARE & set(event.signature.for_) for event in with_cause):
+    if not any({*names_in("hardware")} & {*event.signature.for_} for event in with_cause):
         return set()
     return {event.place for event in facts.events if event.id == "cuda-kernel-failed"}
 
@@ -306,7 +319,7 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
         for event in facts.faults
         if event.kind == "symptom"
         and not event.source
-        and event.fact not in REPORTS
+        and event.fact not in names_in("reports")
         and event.place not in {first.place, *faults}
         and (silent or not comes_before(event, first))
         and (rank is None or rank_of(event) != rank)
@@ -335,32 +348,6 @@ def who_failed(facts: Facts, event: Event) -> str:
     if event.fact == "task_lost":
         return f"task {event.fields.get('task') or event.fields.get('named')}"
     return (f"rank {rank}" if rank is not None else "a process") + (f" on {host}" if host else "")
-
-
-class Peer(NamedTuple):
-    """The other side of a connection that it closed, by name or address."""
-
-    name: str
-    event: Event
-
-
-def peer_without_log(facts: Facts) -> Peer | None:
-    """The first host that closed a connection, if no line of the log is its own; None if a rank is
-    known to have timed out."""
-    if facts.timeouts:
-        return None
-    own = {host.split(".")[0] for host in facts.hosts} | {
-        event.fields.get("address") for event in facts.of("bootstrap")
-    }
-    for event in facts.plain:
-        found = _CLOSED_BY.search(event.text)
-        if (
-            found
-            and found["peer"] not in own
-            and (found["peer"][0].isdigit() or found["peer"].split(".")[0] not in own)
-        ):
-            return Peer(found["peer"], event)
-    return None
 
 
 class Failed(NamedTuple):

@@ -7,16 +7,8 @@ import re
 from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, names_in
 from unhang.jobs.diagnose.meaning.evidence import STRONG, SUPPORTING, Evidence, weighed
-
-NO_ANSWER = (
-    "nccl-connect-timed-out",
-    "torch-connect-no-answer",
-    "nccl-connect-refused",
-    "nccl-connect-no-route",
-    "torch-client-socket-timeout",
-)
 
 
 def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
@@ -101,7 +93,7 @@ def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("firewall_ports", -STRONG, why, (launched[0],), "one-machine")
         masters = facts.set_to("MASTER_ADDR")
         named = [event for event in masters if _is_elsewhere(event.fields["value"])]
-        if named and (waits := facts.has(*NO_ANSWER)):
+        if named and (waits := facts.has(*names_in("no_answer"))):
             why = (
                 "the job runs on one machine, and waits for another address,"
                 f" {named[0].fields['value']}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, names_in
 from unhang.jobs.diagnose.meaning.events import ENDS
 from unhang.jobs.diagnose.meaning.evidence import (
     DECISIVE,
@@ -25,8 +25,6 @@ from unhang.jobs.job_files import Finding, JobFile, Trait
 
 MOST_OF_A_RULE = 3
 FROM_JOB = "job:"  # with the rule of lint: ids of evidence from the job's files
-_DID_NOT_MEET = ("store_timeout", "clients_joined", "missing_ranks", "tasks_not_met")
-_NO_CONNECTION = ("connect_retried", "socket_failed", "store_timeout", "clients_joined")
 
 
 def job_evidence(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -54,17 +52,11 @@ def some_ranks_wait(facts: Facts) -> Event | None:
         None
         if facts.timeouts
         and alike
-        and facts.world_size is not None
+        and facts.is_counted
         and len(ranks) > 1
-        and len(ranks) >= facts.world_size
-        and _counted(facts)
+        and len(ranks) >= (facts.world_size or 0)
         else signs[0]
     )
-
-
-def _counted(facts: Facts) -> bool:
-    """Whether the log has the world size, and not only the ranks that wait."""
-    return any(map(facts.of, ("world_size", "init_start", "init_complete", "launch_shape")))
 
 
 def some_ranks_wait_sharded(facts: Facts) -> Event | None:
@@ -103,7 +95,7 @@ def did_not_meet(facts: Facts) -> Event | None:
     """Ranks or nodes that waited for each other before the first step."""
     if any(map(facts.of, ("training_step", "healthy_end", "server_started"))):
         return None
-    missed = facts.said(*_DID_NOT_MEET)
+    missed = facts.said(*names_in("did_not_meet"))
     lost = [
         event
         for event in facts.plain
@@ -264,7 +256,7 @@ def _interfaces(facts: Facts) -> set[str]:
 
 
 def _failed_connections(facts: Facts) -> Iterator[Event]:
-    yield from facts.said(*_NO_CONNECTION)
+    yield from facts.said(*names_in("no_connection"))
     yield from (event for event in facts.plain if "wrong_interface" in event.signature.for_)
 
 

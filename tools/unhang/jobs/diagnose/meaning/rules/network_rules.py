@@ -6,20 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, names_in
 from unhang.jobs.diagnose.meaning.evidence import STRONG, SUPPORTING, Evidence
 from unhang.jobs.diagnose.meaning.signs import speed_falls
-
-UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
-BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "podman")
-_WANTED = (
-    "NCCL_IB_HCA",
-    "NCCL_IB_GID_INDEX",
-    "NCCL_NET_GDR_LEVEL",
-    "FI_PROVIDER",
-    "FI_EFA_USE_DEVICE_RDMA",
-    "NCCL_IB_TC",
-)
 
 
 def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
@@ -54,9 +43,9 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
 
 
 def _is_unreachable(bootstrap: Event) -> bool:
-    return (bootstrap.fields["address"] or "").startswith(UNREACHABLE) or (
+    return (bootstrap.fields["address"] or "").startswith(names_in("unreachable")) or (
         bootstrap.fields["interface"] or ""
-    ).startswith(BRIDGES)
+    ).startswith(names_in("bridges"))
 
 
 def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
@@ -99,7 +88,7 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
     none = facts.of("net_ib_none") or facts.of("network_socket")
     if not none or any("via NET/IB" in event.text for event in facts.of("transport")):
         return
-    wanted = [*facts.set_to(*_WANTED), *facts.of("ib_adapter")]
+    wanted = [*facts.set_to(*names_in("wants_adapters")), *facts.of("ib_adapter")]
     if wanted and (facts.of("socket_channel") or speed_falls(facts)):
         yield Evidence(
             "ib_misconfig",

@@ -15,7 +15,7 @@ from unhang.core.text import counted
 from unhang.core.verdict.activities import STARTING
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
-from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name, rank_of
+from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import ENDS
 from unhang.jobs.diagnose.meaning.evidence import (
     HINTING,
@@ -33,8 +33,6 @@ NEAR_LINES = 15
 FEW_STEPS = 3
 MOST_OF_A_STEP = 0.6
 # variables, and options of programs as py-spy shows them, that are equal for all ranks of a job
-MEETING_PLACES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "dist-url", "dist_url",
-                  "init-method", "init_method", "master-port", "master_port")  # fmt: skip
 _NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 Listed = tuple[str, int, Event]
 Sides = dict[str, dict[int | str, Event]]  # {what: {who says it: the line}}
@@ -363,7 +361,7 @@ def ranks_have_unlike_settings(facts: Facts) -> Iterator[Evidence]:
     works = facts.steps or any(map(facts.of, ("training_step", "bar", *ENDS)))
     known = table("nccl_variables").items()
     of_nccl = [name for name, row in known if row.get("must_agree") == "error"]
-    for name in (*MEETING_PLACES, *of_nccl):
+    for name in (*names_in("meeting"), *of_nccl):
         sides = _sides(facts, name)
         given = [who for side in sides.values() for who in side]
         waited = {
