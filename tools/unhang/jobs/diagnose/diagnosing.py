@@ -38,7 +38,14 @@ from unhang.jobs.diagnose.logs.reading import (
     read_blocks,
 )
 from unhang.jobs.diagnose.looked import WITHOUT, Reference
-from unhang.jobs.diagnose.matching.scanning import MOST_OF_OUTPUT, Event, Scan, Sieve, scan_blocks
+from unhang.jobs.diagnose.matching.scanning import (
+    MOST_OF_OUTPUT,
+    Event,
+    Scan,
+    Sieve,
+    names_in,
+    scan_blocks,
+)
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.meaning.evidence import Evidence
@@ -66,8 +73,6 @@ MOST_JOB_FILES = 200
 # remarks that an exception of the program does not need
 OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
-# facts of a time limit that somebody may want to raise
-WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met")
 # facts of a script that describe the job, in addition to its settings
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")
 
@@ -302,7 +307,7 @@ def _raised_alone(facts: Facts) -> bool:
     return (
         first is not None
         and first.fact == "crash"
-        and not (facts.timeouts or any(map(facts.of, WITH_LIMIT)))
+        and not (facts.timeouts or any(map(facts.of, names_in("with_limit"))))
     )
 
 
@@ -314,7 +319,7 @@ def _cause(
     if (
         cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io")
         and own.get("owner") != "sre"
-        and any(map(facts.of, WITH_LIMIT))
+        and any(map(facts.of, names_in("with_limit")))
     ):
         remedy["how"] = how_to_raise(facts.values("framework"))
     if repairs := _repairs_of_the_job(cause, facts):

@@ -11,6 +11,7 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import names_in
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang_node.base.versions.comparison import NotAVersion
@@ -20,9 +21,6 @@ from unhang_node.base.versions.products import compare_driver, compare_kernel, c
 _COMPARED = {"driver": compare_driver, "nccl": compare_nccl, "kernel": compare_kernel}
 # the first release of a branch that serves all GPUs of the catalogue and is still maintained
 LIVE_BRANCH = "580.65.06"
-P2P_OFF = "NCCL_P2P_DISABLE=1"
-# evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
-OF_ADAPTERS = ("ib-completion-protection",)
 FAILING_GPU, QUOTES = "xid_hardware", "\"'"
 _BARE = re.compile(r"(?i:NVIDIA |GeForce )")
 # The launcher or scheduler that prints a line -> the first words of its commands. A remedy may have
@@ -37,11 +35,9 @@ _CLAUSE = re.compile(
     r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|ssh)(?: or \w{1,20})?: "
 )
 
-SERVERS = ("vLLM", "SGLang", "TensorRT-LLM", "LMDeploy", "TGI")  # programs of signatures
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
 FRAMEWORKS = ("JAX", "Horovod", "PyTorch")
 _FRAMEWORK = re.compile(rf"; with (?P<kind>{'|'.join(FRAMEWORKS)}): ")
-_OF_PYTORCH = ("PyTorch", "torch", "Lightning", "DeepSpeed", "accelerate", "FSDP", "Megatron")
 
 _FRAMEWORK_NAMES = {"llamafactory": "llama-factory"}
 
@@ -229,7 +225,7 @@ def kinds(facts: Facts) -> tuple[str, ...]:
 def serves(facts: Facts) -> bool:
     """Whether the log has lines of a server for language models."""
     started = facts.of("server_started")
-    return bool(started or any(one.startswith(SERVERS) for one in _programs(facts)))
+    return bool(started or any(one.startswith(names_in("servers")) for one in _programs(facts)))
 
 
 def frameworks(facts: Facts) -> tuple[str, ...]:
@@ -240,7 +236,7 @@ def frameworks(facts: Facts) -> tuple[str, ...]:
         *seen,
         *(
             ("PyTorch",)
-            if "JAX" not in seen and any(name in programs for name in _OF_PYTORCH)
+            if "JAX" not in seen and any(name in programs for name in names_in("of_pytorch"))
             else ()
         ),
     )
@@ -310,7 +306,9 @@ def fitting_workaround(
     """The workaround, if it touches the path that failed."""
     return (
         None
-        if workaround and workaround.get("what") == P2P_OFF and set(OF_ADAPTERS) & set(evidence)
+        if workaround
+        and workaround.get("what") == "NCCL_P2P_DISABLE=1"
+        and "ib-completion-protection" in evidence
         else workaround
     )
 

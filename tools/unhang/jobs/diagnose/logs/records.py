@@ -28,7 +28,7 @@ from unhang.jobs.diagnose.logs.reading import Block
 LONGEST = 1000  # of a line
 OF_OTHERS = ("src", "source", "peer", "from")  # for whom a line waits
 OF_PLACES = ("host", "node")
-OF_PARTS = ("rank", "worker", "stage", *OF_PLACES, *OF_OTHERS)
+OF_PARTS = ("rank", "worker", "stage", *OF_PLACES, *OF_OTHERS, "qp")
 FEWEST_TIMES = 3
 LONG_S = 60  # of silence or of a state, where one moment shows no pace
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?")
@@ -38,6 +38,7 @@ _PAIR = re.compile(
 _WORD = re.compile(r'([A-Za-z][\w.-]{0,40})=("[^"]{1,80}"|[A-Za-z][\w.-]{0,80})')
 _SHARE = re.compile(r"(?<![\d/])(\d{1,9})/(\d{1,9})(?![\d/])")  # of a progress bar
 _PART = re.compile(rf"\b({'|'.join(OF_PARTS)})\W{{0,3}}([A-Za-z]*[\w.-]*\d)\b", re.IGNORECASE)
+_SOURCES = re.compile(r"\b(?=(?:src|source|peer)\W{0,3}[A-Za-z]*[\w.-]*\d\b)", re.IGNORECASE)
 _LINE_OF_ONE = re.compile(r"([A-Za-z][A-Za-z _./()-]{0,40})[:=]\s*(\S[^:=]{0,60})")
 _METRIC = re.compile(r"([A-Za-z_:][\w:]{0,80})\{([^{}]{1,400})\} (\S{1,30})(?: \d{1,13})?")
 _LABEL = re.compile(r'(\w{1,40})="([^"]{0,80})"')
@@ -143,7 +144,9 @@ def _records(file: str, block: Block) -> Iterator[Record]:
                 yield _record(here, _of_json(text))
             else:
                 _, stamp = parse_stamp(text)
-                yield _record(here, _pairs(text.replace(stamp, "") if stamp else text), True)
+                head, *own = _SOURCES.split(text.replace(stamp, "") if stamp else text)
+                # a record of each of several sources
+                yield from (_record(here, _pairs(head + one), True) for one in own or [""])
     for here, values in [(line, paragraph), *metrics.values()]:
         yield _record(here, values.items())
 

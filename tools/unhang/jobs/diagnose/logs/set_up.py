@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, names_in
 
 SET_UP = "ncclCommInitRank"
 FEW_OF = 3  # ranks that started, for each one that did not
-ENTERED = ("timeout", "pg_state", "training_step")  # facts of lines after the set-up
 
 
 def set_up_waits(
@@ -31,7 +30,7 @@ def set_up_waits(
                 Step(event.number("rank"), key, "barrier of the store", 0, LAUNCHED,
                      source=event.file, line=event.line)
             )  # fmt: skip
-    if any(by_fact.get(name) for name in ENTERED):
+    if any(by_fact.get(name) for name in names_in("entered")):
         return groups, steps
     sizes = {event.fields.get("nranks") for event in by_fact.get("init_complete", ())}
     started: dict[str, dict[int, Event]] = {}

@@ -65,7 +65,6 @@ LONGEST_WORDS, MOST_FILES = 160, 3
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
 NAMELESS = "a process raised an exception whose name and message are not in the log"
-ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
 STACKS_MOVED = (
     "ranks are elsewhere than in the look before, so the job went on between the two; whether one"
     " of them is slow, unhang inspect --slow shows"
@@ -99,15 +98,6 @@ NO_LOG = (
 )
 CHECK_SETTINGS = (
     "settings that a text recommends: unhang lint FILE says which of them are wrong or hide a fault"
-)
-ALONE = (
-    "the test ended with a bus bandwidth of 0: each of its processes ran by itself, so nothing was"
-    " sent"
-)
-ASK_FOR_MPI = (
-    "ldd of the test's program for libmpi, and which -a mpirun: no libmpi: the test was built"
-    " without MPI (make MPI=1); another MPI's mpirun, or srun without that MPI's PMI: those that"
-    " the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
 NOT_JUDGED = "no rule decides from this whether the machine is sound; read and not judged: {}"
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
@@ -429,7 +419,7 @@ def _ras(facts: Facts) -> Conclusion | None:
         return Conclusion(
             "no_end",
             shown,
-            first=(ASK_RAS_AGAIN,),
+            first=("RAS once more, some seconds later: counts that rise show a job that runs",),
         )
     place = ras.places.get(named[0])
     ask = (ASK_ON_NODE.format(pid=place[1], host=place[0]),) if place else ()
@@ -583,7 +573,8 @@ def _slow_test(facts: Facts, end: Event) -> Conclusion | None:
     """The conclusion about a test of collectives that ended and was slow, by its result; None for
     any other."""
     if end.decimal("value") == 0:
-        return Conclusion("no_end", ALONE, end, (ASK_FOR_MPI,))
+        why, *ask = names_in("alone")
+        return Conclusion("no_end", why, end, (*ask,))
     if far := far_below(facts):
         why = (
             f"the test ended; its {far.measured:g} GB/s are far below the {far.healthy:g} that"

@@ -21,10 +21,6 @@ SHUT_DOWN, DIED_OF_IT = ("server-was-shut-down",), "server-worker-died"
 _POD = re.compile(r"\bpod/[\w.-]{1,250}")
 ENDS = ("healthy_end", "average_bandwidth", "end_told", "server_started")
 FAULTS = ("error", "symptom")
-# Messages of ranks that still run when the rank with the store has ended; they appear after a
-# normal end too.
-AT_EXIT = ("torch-store-peer-gone", "process-group-not-destroyed")
-OF_EXCEPTIONS = ("traceback", "crash", "error_line")
 LINES_OF_TRACEBACK = 60
 _REPORTED_AS_SURVIVED = re.compile(
     r"\b(?i:retry(?:ing)?|retries|will try again|trying"
@@ -179,7 +175,7 @@ def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]
         and not _REPORTED_AS_SURVIVED.search(event.text)
     ]
     if (
-        any(event.id not in AT_EXIT or event.line < ends[0] for event in late)
+        any(event.id not in names_in("at_exit") or event.line < ends[0] for event in late)
         or ends[-1] < repeated
     ):
         return events
@@ -221,7 +217,11 @@ def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
         for line in _lines_of_exception(event, events)
     }
     return (
-        [event for event in events if event.line not in gone or event.fact not in OF_EXCEPTIONS]
+        [
+            event
+            for event in events
+            if event.line not in gone or event.fact not in names_in("of_exceptions")
+        ]
         if gone
         else events
     )
@@ -233,7 +233,8 @@ def _lines_of_exception(heading: Event, events: Sequence[Event]) -> list[int]:
     below = [
         event
         for event in events
-        if 0 < event.line - heading.line <= LINES_OF_TRACEBACK and event.fact in OF_EXCEPTIONS
+        if 0 < event.line - heading.line <= LINES_OF_TRACEBACK
+        and event.fact in names_in("of_exceptions")
     ]
     below = [event for event in below if event.prefix.rank == heading.prefix.rank]
     end = next((event.line for event in below if event.fact == "crash"), 0)
