@@ -18,8 +18,8 @@ from flight_dumps import (
     place_of,
     play,
 )
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 VERDICTS = Path(__file__).parents[1] / "fixtures" / "verdicts"

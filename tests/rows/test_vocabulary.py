@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.core.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_vocabulary"
 ROWS = [(path.stem, row) for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[0]]

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang import cli
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.short_evidence import MOST_BYTES
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.inspect.bundle import bundle_texts
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

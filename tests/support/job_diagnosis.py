@@ -7,6 +7,12 @@ from functools import partial
 
 from unhang.commands.for_jobs import JOB_READER, REFERENCE
 from unhang.jobs.diagnose import diagnosing
+from unhang.jobs.diagnose.log_facts import gather_facts
 
-diagnose = partial(diagnosing.diagnose, reader=JOB_READER, reference=REFERENCE)
 read_all = partial(diagnosing.read_all, reader=JOB_READER)
+
+
+def diagnose(names, more=()):
+    inputs, scans, flights = read_all(names)
+    facts, printed = diagnosing.with_printed(gather_facts(scans, flights), REFERENCE)
+    return diagnosing.document(inputs, facts, [*more, *printed])

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from job_diagnosis import diagnose
+
 from unhang.core.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose, read_all
+from unhang.jobs.diagnose.diagnosing import read_all
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_messages"
 AMONG = 3

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 Lines = Sequence[str]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.commands.for_jobs import REFERENCE
+from job_diagnosis import diagnose
+
 from unhang.core.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_documented"
 AMONG = 3
@@ -65,7 +65,7 @@ def answer(case: dict[str, Any], folder: Path) -> Answer:
     """The diagnosis of a log with only this text."""
     log = folder / "job.log"
     log.write_text(case["text"], encoding="utf-8")
-    causes = diagnose([str(log)], reference=REFERENCE)["causes"]
+    causes = diagnose([str(log)])["causes"]
     return Answer(case, tuple((cause["cause"], cause["severity"]) for cause in causes))
 
 

@@ -6,9 +6,9 @@ import gzip
 from dataclasses import replace
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.core.limits import Limits
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
 from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Block
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from case_rows import case_rows
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 ROWS = case_rows(__file__)
 

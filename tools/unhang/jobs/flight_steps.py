@@ -58,8 +58,7 @@ def recording_of(flights: Sequence[Flight], waiting: Iterable[int] = ()) -> Reco
 def _answer(
     by_rank: Mapping[int, Flight], moving: Sequence[int], waiting: Iterable[int]
 ) -> WaitedFor:
-    members = {rank: _members(rank, flight) for rank, flight in by_rank.items()}
-    names = _Names(by_rank, members)
+    names = _Names(by_rank)
     groups: dict[str, Group] = {}
     steps: list[tuple[int, Step]] = []
     sent: dict[tuple[str, int, int], list[_Sent]] = {}
@@ -144,19 +143,16 @@ def _rank_by_groups(flight: Flight) -> int | None:
     return common.pop() if len(common) == 1 else None
 
 
-def _members(rank: int, flight: Flight) -> dict[str, _Members]:
-    """{name of a group: its ranks}, where the rank is one of them."""
-    return {name: ranks for name, (_, ranks) in flight.groups.items() if rank in ranks}
-
-
 class _Names:
     """Names of groups for people. torch gives groups of unlike members one name where each rank
     only makes its own (split_group), so the members are part of the key."""
 
-    def __init__(
-        self, by_rank: Mapping[int, Flight], members: Mapping[int, Mapping[str, _Members]]
-    ) -> None:
-        self.members = members
+    def __init__(self, by_rank: Mapping[int, Flight]) -> None:
+        # of each rank the groups of which it is a member
+        self.members = {
+            rank: {name: ranks for name, (_, ranks) in flight.groups.items() if rank in ranks}
+            for rank, flight in by_rank.items()
+        }
         self.descriptions: dict[str, str] = {}
         self.known: dict[str, set[_Members]] = {}
         for rank, flight in by_rank.items():
@@ -164,8 +160,8 @@ class _Names:
                 self.descriptions.setdefault(entry.group, entry.description)
             for name, (description, _) in flight.groups.items():
                 self.descriptions[name] = description
-                if name in members[rank]:
-                    self.known.setdefault(name, set()).add(members[rank][name])
+                if name in self.members[rank]:
+                    self.known.setdefault(name, set()).add(self.members[rank][name])
 
     def of(self, rank: int) -> Iterator[Group]:
         for name in self.members[rank]:
@@ -232,13 +228,9 @@ def _ends(entry: Entry, rank: int, group: Group) -> tuple[int, int] | None:
     return ends if rank in ends and ends[0] != ends[1] else None
 
 
-def _oldest_open(steps: Iterable[tuple[int, Step]]) -> dict[int, int]:
+def _oldest_open(steps: Sequence[tuple[int, Step]]) -> dict[int, int]:
     """{rank: place of its oldest collective that is not completed}."""
-    found: dict[int, int] = {}
-    for place, step in steps:
-        if step.state != COMPLETED:
-            found[step.rank] = min(place, found.get(step.rank, place))
-    return found
+    return {step.rank: place for place, step in reversed(steps) if step.state != COMPLETED}
 
 
 def _messages(

@@ -167,12 +167,9 @@ def _gone(
 
 
 def _starting(answer: Mapping[str, Any], names: Mapping[Key, int]) -> frozenset[int]:
-    found: set[int] = set()
-    for row in communicator_rows(answer):
-        global_of = _global_of(row, names)
-        found |= {
-            name
-            for rank in as_list(row.get("starting"))
-            if isinstance(rank, int) and (name := global_of.get(rank)) is not None
-        }
-    return frozenset(found)
+    return frozenset(
+        name
+        for row in communicator_rows(answer)
+        for rank, name in _global_of(row, names).items()
+        if name is not None and rank in as_list(row.get("starting"))
+    )

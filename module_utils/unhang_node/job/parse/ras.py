@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from ...base.parse.values import as_maps, parse_json
+from ...base.parse.values import as_map, as_maps, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,36 +97,20 @@ def _communicator(row: dict[str, Any]) -> dict[str, Any]:
     counts: dict[tuple[tuple[str, int], ...], list[int]] = {}
     made = empty_communicator(str(row.get("hash"))[:32], _number(row.get("size")))
     for rank in as_maps(row.get("ranks")):
-        number, status = _number(rank.get("rank")), rank.get("status")
+        number, status = _number(rank.get("rank")), as_map(rank.get("status"))
         made["members"].append(_place_of(rank))
-        launched = rank.get("collective_counts")
-        key = (
-            tuple(
-                sorted((str(op)[:40], _number(count)) for op, count in list(launched.items())[:32])
-            )
-            if isinstance(launched, dict)
-            else ()
-        )
+        launched = list(as_map(rank.get("collective_counts")).items())[:32]
+        key = tuple(sorted((str(op)[:40], _number(count)) for op, count in launched))
         counts.setdefault(key, []).append(number)
-        if isinstance(status, dict):
-            if status.get("async_error") or status.get("abort_flag") is True:
-                made["errors"].append(
-                    [
-                        number,
-                        (
-                            "aborted"
-                            if status.get("abort_flag") is True
-                            else f"asynchronous error {_number(status['async_error'])}"
-                        ),
-                    ]
-                )
-            if status.get("init_state"):
-                made["starting"].append(number)
+        error, is_aborted = status.get("async_error"), status.get("abort_flag") is True
+        if error or is_aborted:
+            why = "aborted" if is_aborted else f"asynchronous error {_number(error)}"
+            made["errors"].append([number, why])
+        if status.get("init_state"):
+            made["starting"].append(number)
     for rank in as_maps(row.get("missing_ranks")):
-        status = rank.get("status")
-        made["missing"].append(
-            [*_place_of(rank), isinstance(status, dict) and status.get("considered_dead") is True]
-        )
+        is_dead = as_map(rank.get("status")).get("considered_dead") is True
+        made["missing"].append([*_place_of(rank), is_dead])
     made["counts"] = [
         {"ranks": ranks, "ops": {op: count for op, count in key if count}}
         for key, ranks in counts.items()

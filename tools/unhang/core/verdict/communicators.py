@@ -69,10 +69,8 @@ class Standing:
     @cached_property
     def waited(self) -> WaitedFor:
         """Who is waited for. RAS counts each kind of operation by itself."""
-        groups, steps = groups_and_steps(self.lags)
         return waited_for(
-            groups,
-            steps,
+            *groups_and_steps(self.lags),
             complete=True,
             launched=self.total if self.counts_all else None,
             once=self.moved is None,

@@ -79,13 +79,11 @@ class Beside:
     hosts   rank -> host
     last    rank -> its last line of a log
     texts   (source, line) of a step -> the text of that line
-    since   (group, seq) -> the time of day at which the wait began, as it stands in the log
     """
 
     hosts: Mapping[int, str] = field(default_factory=dict)
     last: Mapping[int, Line] = field(default_factory=dict)
     texts: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    since: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 def waited_in(row: Any) -> WaitedRow | None:
@@ -93,9 +91,8 @@ def waited_in(row: Any) -> WaitedRow | None:
     return convert(row, WaitedRow | None)
 
 
-def waited_for_row(answer: WaitedFor, beside: Beside | None = None) -> WaitedRow | None:
+def waited_for_row(answer: WaitedFor, beside: Beside = Beside()) -> WaitedRow | None:
     """The row, None where nobody waits. Ranks are folded: {count: 7, ranks: 0-4,6-7}."""
-    beside = beside or Beside()
     of_role = (
         (AWAITED, answer.waits), (FOLLOWS, answer.follows),
         (FULL, answer.full), (DIFFERENT, answer.different),
@@ -138,7 +135,7 @@ def _wait_row(role: str, wait: Wait, beside: Beside) -> WaitRow:
         ranks_row(wait.missing),
         ranks_row(wait.queued),
         [Call(what, len(ranks), fold_ranks(ranks)) for what, ranks in wait.calls.items()],
-        beside.since.get((wait.group.name, wait.seq)),
+        None,
         Line(*at, beside.texts.get(at, "")) if at else None,
     )
 
@@ -206,14 +203,13 @@ def _named(row: WaitedRow) -> str:
 
 
 def _who_waits(wait: WaitRow, full: bool = False) -> str:
-    """7 of 8 ranks of mesh_tp wait in ALLREDUCE #5120 since 10:01:01."""
+    """7 of 8 ranks of mesh_tp wait in ALLREDUCE #5120."""
     count, size = wait.waiting.count, wait.size
     who = f"{count} of {counted(size, 'rank')}" if size else counted(count, "rank")
-    since = f" since {visible(wait.since, 40)}" if wait.since else ""
     stand = "entered" if full else "wait in" if count != 1 else "waits in"
     left = ", and none left it" if full else ""
     group = visible(wait.group, 60)
-    return f"{who} of {group} {stand} {visible(wait.operation, 60)} #{wait.seq}{left}{since}"
+    return f"{who} of {group} {stand} {visible(wait.operation, 60)} #{wait.seq}{left}"
 
 
 def _where(wait: WaitRow) -> str:

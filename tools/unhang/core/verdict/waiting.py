@@ -230,13 +230,9 @@ def _wait(
     }
     if not open_steps:
         return None
-    seq = min(step.seq for step in open_steps.values())
-    at = {rank: step for rank, step in open_steps.items() if step.seq == seq}
+    seq, at, operation = _oldest(open_steps)
     newest = {rank: max(step.seq for step in those) for rank, those in by_rank.items()}
-    done = {
-        rank: open_steps[rank].seq - 1 if rank in open_steps else newest[rank] for rank in by_rank
-    }
-    passed = tuple(sorted(rank for rank in by_rank if done[rank] >= seq))
+    passed = tuple(sorted(rank for rank in by_rank if newest[rank] >= seq and rank not in at))
     members = group.members or tuple(sorted(by_rank))
     behind = tuple(
         rank for rank in members if rank in witnesses and newest.get(rank, seq - 1) < seq
@@ -245,7 +241,6 @@ def _wait(
         return None
     behind = tuple(rank for rank in behind if rank not in early)
     missing = tuple(rank for rank in members if rank not in witnesses)
-    operation = next((step.operation for step in at.values() if step.operation), "")
     queued = {rank for rank, step in at.items() if step.state != STARTED}
     calls = _unlike(step for those in by_rank.values() for step in those if step.seq == seq)
     if calls:
@@ -256,9 +251,7 @@ def _wait(
         if early & set(by_rank) or not ahead or not lag:
             return None
         behind, missing, queued = (), (), lag
-        seq = min(step.seq for step in ahead.values())
-        at = {rank: step for rank, step in ahead.items() if step.seq == seq}
-        operation = next((step.operation for step in at.values() if step.operation), "")
+        seq, at, operation = _oldest(ahead)
     elif passed and not behind and not missing and len(queued) == len(at):
         return None  # the others may have left it early
     elif len(queued) == len(at):
@@ -267,6 +260,13 @@ def _wait(
         group, operation, seq, tuple(sorted(at)), behind, missing, tuple(sorted(queued)),
         calls, tuple(at[rank] for rank in sorted(at)), passed,
     )  # fmt: skip
+
+
+def _oldest(steps: Mapping[int, Step]) -> tuple[int, dict[int, Step], str]:
+    """(the oldest number, {rank: its step} with it, what is called under it)."""
+    seq = min(step.seq for step in steps.values())
+    at = {rank: step for rank, step in steps.items() if step.seq == seq}
+    return seq, at, next((step.operation for step in at.values() if step.operation), "")
 
 
 def _with_reports(wait: Wait, reported: Collection[tuple[str, int, int]]) -> Wait:

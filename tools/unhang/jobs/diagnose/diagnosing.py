@@ -37,7 +37,7 @@ from unhang.jobs.diagnose.logs.reading import (
     open_input,
     read_blocks,
 )
-from unhang.jobs.diagnose.looked import WITHOUT, Reference
+from unhang.jobs.diagnose.looked import Reference
 from unhang.jobs.diagnose.matching.scanning import (
     MOST_OF_OUTPUT,
     Event,
@@ -75,20 +75,6 @@ OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
 # facts of a script that describe the job, in addition to its settings
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")
-
-
-def diagnose(
-    names: Iterable[str],
-    more: Sequence[Evidence] = (),
-    *,
-    reader: JobReader = LOGS_ALONE,
-    reference: Reference = WITHOUT,
-) -> dict[str, Any]:
-    """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be
-    read. reader: of files of the job; reference: who judges the output of tools."""
-    inputs, scans, flights = read_all(names, reader=reader)
-    facts, printed = with_printed(gather_facts(scans, flights), reference)
-    return document(inputs, facts, [*more, *printed])
 
 
 def with_printed(facts: Facts, reference: Reference) -> tuple[Facts, list[Evidence]]:
@@ -224,23 +210,16 @@ def _read_job_file(
     if kind not in ("python", DEEPSPEED):
         with path.open("rb") as stream:
             read = scan_blocks(read_blocks(stream, Input(name)), name, sieve)
+        # of a script the lines that configure the job: what lint reads as set for all of it
         lasting = set(job.settings)
-        scan = (
-            replace(read, job=job)
-            if job.has_state
-            else replace(
-                scan, events=[event for event in read.events if _tells_of_the_job(event, lasting)]
-            )
-        )
+        own = [
+            event
+            for event in read.events
+            if event.fact in JOB_FACTS
+            or (event.fact == "setting" and (event.fields["name"] or "", event.line) in lasting)
+        ]
+        scan = replace(read, job=job) if job.has_state else replace(scan, events=own)
     scans.append(scan)
-
-
-def _tells_of_the_job(event: Event, lasting: Collection[tuple[str, int]]) -> bool:
-    """Whether a line of a script configures the job. lasting: (variable, line) that lint reads as
-    set for the whole job."""
-    if event.fact == "setting":
-        return (event.fields["name"] or "", event.line) in lasting
-    return event.fact in JOB_FACTS
 
 
 def document(
@@ -260,7 +239,9 @@ def document(
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more, without)
     conclusion = conclude(facts, inputs, found=found, trouble=trouble)
-    if conclusion.word == "failure" and _raised_alone(facts):
+    first = facts.first_error
+    is_raised = conclusion.word == "failure" and first and first.fact == "crash"
+    if is_raised and not (facts.timeouts or any(map(facts.of, names_in("with_limit")))):
         causes = [cause for cause in causes if cause.id not in OF_WAITS]
     named = [cause for cause in causes if cause.severity != "info"]
     given = [
@@ -299,16 +280,6 @@ def document(
         "not_given": not_given(facts),
         "next": then,
     }
-
-
-def _raised_alone(facts: Facts) -> bool:
-    """Whether an exception ended the job, and nothing timed out."""
-    first = facts.first_error
-    return (
-        first is not None
-        and first.fact == "crash"
-        and not (facts.timeouts or any(map(facts.of, names_in("with_limit"))))
-    )
 
 
 def _cause(
@@ -386,16 +357,7 @@ def _of_other_accelerator(maker: str | None, facts: Facts) -> list[dict[str, Any
         f" and {maker}'s own are not covered"
     )
     event = facts.of("other_accelerator")[0]
-    return [
-        {
-            "id": event.id,
-            "kind": "not covered",
-            "says": says,
-            "instead": None,
-            "evidence": [evidence_of(event)],
-            "sources": [],
-        }
-    ]
+    return [{**_remark(event), "kind": "not covered", "says": says, "instead": None, "sources": []}]
 
 
 def _remarks(facts: Facts, causes: Sequence[Cause]) -> list[dict[str, Any]]:
@@ -409,14 +371,17 @@ def _remarks(facts: Facts, causes: Sequence[Cause]) -> list[dict[str, Any]]:
     ]
     for event in facts.events:
         if event.id not in without and event.kind in ("harmless", "folklore"):
-            signature = event.signature
-            seen.setdefault(signature.id, {
-                "id": signature.id, "kind": signature.kind, "says": signature.says,
-                "instead": signature.instead,
-                "evidence": [evidence_of(event)],
-                "sources": [dict(one) for one in signature.sources],
-            })  # fmt: skip
+            seen.setdefault(event.id, _remark(event))
     return list(seen.values())
+
+
+def _remark(event: Event) -> dict[str, Any]:
+    signature = event.signature
+    return {
+        "id": signature.id, "kind": signature.kind, "says": signature.says,
+        "instead": signature.instead, "evidence": [evidence_of(event)],
+        "sources": [dict(one) for one in signature.sources],
+    }  # fmt: skip
 
 
 def render_json(diagnosis: Mapping[str, Any]) -> str:

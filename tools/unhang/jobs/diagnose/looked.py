@@ -86,10 +86,3 @@ class PrintedFault:
 
 Read = tuple[Sequence[str], Sequence[str]]
 Printed = tuple[Sequence[PrintedFault], Mapping[str, Read]]
-
-
-def _no_run(name: str) -> tuple[Path, Sequence[Any]]:
-    raise NotImplementedError(name)
-
-
-WITHOUT = Reference(lambda text: [], _no_run, lambda files: ((), {}))

@@ -225,22 +225,13 @@ def _job(facts: Mapping[str, Any]) -> list[str]:
             f" {', '.join(visible(host, 60) for host in facts['hosts'][:12])}{' …' if len(facts['hosts']) > 12 else ''}"  # noqa: E501
         )
     lines += not_audited(facts)
-    lines += [f"{name}: {_values(values)}" for name, values in facts["versions"].items()]
-    lines += [
-        f"{name}: {_values(values)}"
-        for name, values in (("GPU", facts["gpus"]), ("transport", facts["transports"]))
-        if values
-    ]
     network = facts["network"]
-    lines += [
-        f"{name}: {_values(network[key])}"
-        for name, key in (
-            ("network", "chosen"),
-            ("adapters", "devices"),
-            ("bootstrap over", "bootstrap"),
-        )
-        if network[key]
-    ]
+    named = {
+        **facts["versions"], "GPU": facts["gpus"], "transport": facts["transports"],
+        "network": network["chosen"], "adapters": network["devices"],
+        "bootstrap over": network["bootstrap"],
+    }  # fmt: skip
+    lines += [f"{name}: {_values(values)}" for name, values in named.items() if values]
     if network["gpudirect_rdma"]:
         lines.append(f"GPUDirect RDMA: {network['gpudirect_rdma']}")
     if facts["settings"]:

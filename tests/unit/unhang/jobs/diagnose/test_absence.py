@@ -3,7 +3,7 @@ world sizes."""
 
 from __future__ import annotations
 
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 WAIT = (
     "[rank{0}]:[E105 10:31:25.1 ProcessGroupNCCL.cpp:689] [Rank {0}] Watchdog caught collective"

@@ -4,8 +4,7 @@ a person tried: each with near misses."""
 from __future__ import annotations
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 SIZE = (
     "[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=14022,"

@@ -12,10 +12,10 @@ import tarfile
 import zipfile
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.cli import main
 from unhang.core.errors import UserError
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.line_prefixes import parse_prefix
 from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from job_diagnosis import diagnose
 
 from unhang.core.verdict.waited_rows import waited_headline, waited_in, waited_lines
 from unhang.jobs.diagnose.affected import who_is_meant
-from unhang.jobs.diagnose.diagnosing import diagnose, read_all
+from unhang.jobs.diagnose.diagnosing import read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.line_prefixes import parse_prefix
 from unhang.jobs.diagnose.meaning.evidence import Evidence

@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang import cli
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 WATCHDOG = (

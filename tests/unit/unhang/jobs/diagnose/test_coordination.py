@@ -4,8 +4,7 @@ are near to them."""
 from __future__ import annotations
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 FATAL = (
     "F1121 17:46:29.327005    6689 client.h:86] Terminating process because the JAX distributed"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.core.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose
 
 ROWS = load_yaml(Path(__file__).parents[4] / "fixtures" / "diagnose_echoes" / "programs.yml")[0]
 # What each program prints of a failure elsewhere: never a cause by itself.

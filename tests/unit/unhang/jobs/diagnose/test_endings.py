@@ -4,8 +4,9 @@ tracebacks, messages of launchers and shells."""
 from __future__ import annotations
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
+from unhang.jobs.diagnose.diagnosing import diagnose_text
 
 STEPS = "step 0 loss 4.5\nstep 1 loss 3.0\n"
 END = "Training completed successfully.\n"

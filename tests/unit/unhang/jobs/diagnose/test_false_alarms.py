@@ -4,8 +4,8 @@ deprecated settings, features that are disabled, resumed jobs."""
 from __future__ import annotations
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 END = "Training completed successfully\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from job_diagnosis import diagnose
 from read_again import fits
 
 from unhang.core.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.group_numbers import (
     all_members,
     may_be_of_mesh,

@@ -4,8 +4,8 @@ only, one GPU for all, a GPU for each task."""
 from __future__ import annotations
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.rank_hosts import host_of_file
 
 APP = "{pid}, 00000000:{bus}:00.0, 411 MiB\n"

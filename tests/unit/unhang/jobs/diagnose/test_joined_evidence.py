@@ -5,11 +5,11 @@ messages nor the end of a collective."""
 from pathlib import Path
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
 from unhang.jobs.diagnose.answer import answer_of
-from unhang.jobs.diagnose.diagnosing import diagnose
 
 FOLDER = Path(__file__).parents[4] / "fixtures/diagnose_joined"
 

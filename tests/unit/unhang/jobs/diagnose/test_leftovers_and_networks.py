@@ -4,8 +4,7 @@ fit: each with a log in which the rule must be silent."""
 from __future__ import annotations
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 LAUNCHED = (
     "[kim@{host} run]$ torchrun --nproc_per_node=8 --nnodes={nodes} --node_rank={rank}"

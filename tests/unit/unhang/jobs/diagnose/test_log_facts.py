@@ -7,8 +7,8 @@ import json
 import pickle
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
 
 

@@ -4,8 +4,8 @@ is not the advice."""
 from __future__ import annotations
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 LINE = (

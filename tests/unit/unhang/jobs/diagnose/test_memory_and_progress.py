@@ -4,8 +4,7 @@ while the others waited."""
 from __future__ import annotations
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 OOM = (
     "RuntimeError: CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 10.76 GiB total"

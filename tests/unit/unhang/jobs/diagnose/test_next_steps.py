@@ -7,9 +7,10 @@ import json
 import subprocess
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.core.catalogue.own_tables import table
-from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
+from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.next_steps import IN_WORDS, MOST_COMMANDS
 from unhang.jobs.diagnose.rendering import render_table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride
 
 HEAD = """NCCL version 2.28.9 compiled with CUDA 13.0

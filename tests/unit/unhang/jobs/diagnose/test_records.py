@@ -7,8 +7,9 @@ import json
 from datetime import UTC, datetime
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
+from unhang.jobs.diagnose.diagnosing import diagnose_text
 
 STATES = ("load", "forward", "backward")
 BAD = 4

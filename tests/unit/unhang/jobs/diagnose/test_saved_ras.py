@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from job_diagnosis import diagnose
 from read_again import fits
-
-from unhang.jobs.diagnose.diagnosing import diagnose
 
 CAPTURES = Path(__file__).parents[4] / "fixtures" / "ras"
 HEAD = """NCCL version 2.28.9 compiled with CUDA 13.0

@@ -6,8 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 LOGS = Path(__file__).parents[4] / "fixtures" / "diagnose_real_jobs"
 WATCHDOG = (

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 RECORDED = Path(__file__).parents[4] / "fixtures" / "inspect" / "two_gpus" / "evidence"
 COLLECTIVE = """\

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang import cli
 from unhang.core.redact import Mask, redacted
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 LOG = (

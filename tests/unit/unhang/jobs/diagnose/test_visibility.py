@@ -4,8 +4,7 @@ nobody."""
 from __future__ import annotations
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 
 def _causes(folder, text):

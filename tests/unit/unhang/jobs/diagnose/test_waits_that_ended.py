@@ -4,8 +4,7 @@ service."""
 from __future__ import annotations
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
+from job_diagnosis import diagnose
 
 NO_NODE = (
     "Warning  FailedScheduling  3m  default-scheduler  0/5 nodes are available: 5 Insufficient"

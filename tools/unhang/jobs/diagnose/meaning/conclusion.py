@@ -275,22 +275,12 @@ def _refused_requests(facts: Facts) -> Conclusion | None:
 
 
 def _wait_that_raised(facts: Facts) -> Conclusion | None:
-    return (
-        _collective(facts)
-        if facts.first_error and _follows_from_a_timeout(facts.first_error, facts)
-        else None
-    )
-
-
-def _follows_from_a_timeout(crash: Event, facts: Facts) -> bool:
-    """Whether an exception comes after the timeout of the rank that raised it, or of an engine that
-    names no rank: its end is told by it, not its cause."""
-    waits = [one for one in facts.timeouts if crash.follows(one.event)]
-    return (
-        crash.fact == "crash"
-        and bool(waits)
-        and rank_of_event(crash) in {None, *(one.rank for one in waits)}
-    )
+    """An exception after the timeout of the rank that raised it, or of an engine without a rank:
+    its end is told by it, not its cause."""
+    if (crash := facts.first_error) is None or crash.fact != "crash":
+        return None
+    ranks = [one.rank for one in facts.timeouts if crash.follows(one.event)]
+    return _collective(facts) if ranks and rank_of_event(crash) in (None, *ranks) else None
 
 
 def _known_error(facts: Facts) -> Conclusion | None:
@@ -581,7 +571,7 @@ def _slow_test(facts: Facts, end: Event) -> Conclusion | None:
             f" {far.gpus} such GPUs over NVLink reach"
         )
         return Conclusion("no_end", why, end)
-    return Conclusion("no_end", SLOW) if is_slow(facts) else None
+    return slow_job(facts)
 
 
 def _end_reported(facts: Facts) -> Conclusion | None:

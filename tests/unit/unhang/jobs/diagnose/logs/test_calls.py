@@ -6,9 +6,9 @@ import io
 from pathlib import Path
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.core.redact import redacted
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.calls import traced_calls
 from unhang.jobs.diagnose.logs.reading import Input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Scan, Sieve, scan_blocks

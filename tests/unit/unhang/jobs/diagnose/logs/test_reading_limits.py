@@ -9,10 +9,10 @@ import pickle
 import time
 
 import pytest
+from job_diagnosis import diagnose
 
 from unhang.core.limits import Limits
 from unhang.core.together import NOT_READ
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
 from unhang.jobs.diagnose.logs.reading import LONGEST_READ_S, Input, open_input, read_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose, read_all
+from unhang.jobs.diagnose.diagnosing import read_all
 from unhang.jobs.diagnose.logs.wrappers import PLAIN, find_wrapping, message_of
 
 LINES = [

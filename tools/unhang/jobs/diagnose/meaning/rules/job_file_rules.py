@@ -48,15 +48,8 @@ def some_ranks_wait(facts: Facts) -> Event | None:
         return None
     ranks = {one.rank for one in facts.timeouts}
     alike = len({(one.group, one.op, one.seq, one.numel) for one in facts.timeouts}) == 1
-    return (
-        None
-        if facts.timeouts
-        and alike
-        and facts.is_counted
-        and len(ranks) > 1
-        and len(ranks) >= (facts.world_size or 0)
-        else signs[0]
-    )
+    is_counted = alike and facts.is_counted
+    return None if is_counted and len(ranks) >= max(2, facts.world_size or 0) else signs[0]
 
 
 def some_ranks_wait_sharded(facts: Facts) -> Event | None:
@@ -128,7 +121,7 @@ def system_call_failed(facts: Facts) -> Event | None:
 def memory_not_registered(facts: Facts) -> Event | None:
     """A line that suggests the limit of locked memory, or NCCL's unhandled system error."""
     lines = (event for event in facts.plain if "memlock_ulimit" in event.signature.for_)
-    return next(lines, None) or system_call_failed(facts)
+    return next(lines, system_call_failed(facts))
 
 
 def slow(facts: Facts) -> Event | None:
@@ -226,8 +219,9 @@ def _of_interfaces(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_job_files/held_back/interface-of-another-machine.
     """
     there = _interfaces(facts)
-    failed = next(iter(_failed_connections(facts)), None)
-    if not there or failed is None:
+    meant = [event for event in facts.plain if "wrong_interface" in event.signature.for_]
+    failed = [*facts.said(*names_in("no_connection")), *meant]
+    if not there or not failed:
         return
     for file, trait in _traits(facts, "interface"):
         wanted = trait.value
@@ -239,7 +233,7 @@ def _of_interfaces(facts: Facts) -> Iterator[Evidence]:
             f"the interfaces of the log are {', '.join(sorted(there)[:6])}; {wanted} is none of"
             " them"
         )
-        yield _of_trait("wrong_interface", STRONG, why, file, trait, failed)
+        yield _of_trait("wrong_interface", STRONG, why, file, trait, failed[0])
         return
 
 
@@ -253,11 +247,6 @@ def _interfaces(facts: Facts) -> set[str]:
     names = ("interface", "second", "name")
     found = {one.fields.get(name) for those in events for one in those for name in names}
     return {*filter(None, found)}
-
-
-def _failed_connections(facts: Facts) -> Iterator[Event]:
-    yield from facts.said(*names_in("no_connection"))
-    yield from (event for event in facts.plain if "wrong_interface" in event.signature.for_)
 
 
 def _of_devices(facts: Facts) -> Iterator[Evidence]:
@@ -290,17 +279,10 @@ def _of_limits(facts: Facts) -> Iterator[Evidence]:
     """
     if not facts.timeouts or len({(one.op, one.seq, one.numel) for one in facts.timeouts}) > 1:
         return
-    one, short = (
-        facts.timeouts[0],
-        {
-            (file.name, found.line)
-            for file in facts.job
-            for found in file.findings
-            if found.rule == "timeout-short"
-        },
-    )
+    one = facts.timeouts[0]
     for file, trait in _traits(facts, "limit"):
-        if one.timeout_ms == 1000 * int(trait.value) and (file.name, trait.line) in short:
+        short = [found.line for found in file.findings if found.rule == "timeout-short"]
+        if one.timeout_ms == 1000 * int(trait.value) and trait.line in short:
             why = (
                 f"the limit that ran out is set here: {trait.value} s; saving, loading or compiling"
                 " may take that long"

@@ -80,7 +80,12 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         for event in facts.of("data_progress")
         if event.file == first.file and event.line <= first.line
     ]
-    data += _open_ended(facts, first)
+    # a bar that was complete long before is not evidence
+    data += [
+        event
+        for event in facts.of("data_open")
+        if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES
+    ]
     data.sort(key=lambda event: event.line)
     if (
         data
@@ -93,7 +98,10 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
             f" {f'stood at {percent} %' if percent else 'was going on'}"
         )
         yield from _work_outlasts_limit(f"{what} when the others' timeout expired", data[-1], first)
-        yield from _ranks_are_there(data[-1], first)
+        if first.fact != "timeout":  # not come to the store or to JAX's coordinator, and started
+            why = "the ranks that are missing were at work"
+            weights = dict.fromkeys(("launch_mismatch", "firewall_ports"), -STRONG)
+            yield from weighed(weights, why, (data[-1], first), "data-work-unfinished")
         return
     alone = [
         event
@@ -111,15 +119,6 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         )
         weights = {"watchdog_timeout_too_short": STRONG, "slow_rank_or_io": SUPPORTING}
         yield from weighed(weights, why, (alone[-1], first), "single-rank-work")
-
-
-def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
-    """Ranks that had not come to the store or to JAX's coordinator were started: they were at
-    work."""
-    if wait.fact != "timeout":
-        why = "the ranks that are missing were at work"
-        weights = dict.fromkeys(("launch_mismatch", "firewall_ports"), -STRONG)
-        yield from weighed(weights, why, (work, wait), "data-work-unfinished")
 
 
 def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
@@ -159,11 +158,15 @@ def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
     waits = facts.said("timeout", "store_timeout")
     for wait in waits[:1]:
         bars = [event for event in facts.of("bar") if event.file == wait.file]
-        before = [event for event in bars if event.line < wait.line]
+        last = next((event for event in bars[::-1] if event.line < wait.line), None)
         after = [
             event
             for event in bars
-            if event.line > wait.line and before and _is_further(before[-1], event)
+            if event.line > wait.line
+            and last
+            and event.fields["all"] == last.fields["all"]
+            and event.number("percent") >= last.number("percent")
+            and event.text != last.text
         ]
         if after:
             why = (
@@ -171,24 +174,6 @@ def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
                 " had given up"
             )
             yield from _work_outlasts_limit(why, after[-1], wait, "bar-still-moved")
-
-
-def _is_further(before: Event, after: Event) -> bool:
-    return (
-        before.fields["all"] == after.fields["all"]
-        and after.number("percent") >= before.number("percent")
-        and before.text != after.text
-    )
-
-
-def _open_ended(facts: Facts, first: Event) -> list[Event]:
-    """The last progress line, if it is close to the timeout and not complete: a bar that was
-    complete long before is not evidence."""
-    return [
-        event
-        for event in facts.of("data_open")
-        if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES
-    ]
 
 
 def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
@@ -215,7 +200,10 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
         return
     if len(times) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
         why = f"{len(times)} of {wanted} ranks start, the others print nothing"
-        weight = WEAK if len(times) == 1 and _log_ends_with(facts, members[-1]) else STRONG
+        last = facts.last.get(members[-1].file, ())
+        # the job may have just begun, or each rank has its own log
+        begins = len(times) == 1 and last and last[-1][0] == members[-1].line
+        weight = WEAK if begins and not hang_signs(facts) else STRONG
         yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
 
 
@@ -242,13 +230,6 @@ def _steps_follow(facts: Facts, event: Event) -> bool:
         one.follows(event) and "Epoch" in one.text and one.fields["done"] not in ("0", None)
         for one in facts.of("bar")
     )
-
-
-def _log_ends_with(facts: Facts, event: Event) -> bool:
-    """Whether no line follows and there is no sign of a hang: then the job may have just begun, or
-    each rank has its own log."""
-    last = facts.last.get(event.file, ())
-    return bool(last) and last[-1][0] == event.line and not hang_signs(facts)
 
 
 def _lists_of_hosts(facts: Facts) -> list[list[Listed]]:
