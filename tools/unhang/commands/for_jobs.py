@@ -13,6 +13,7 @@ from unhang.jobs.job_files import JobFile, JobReader
 
 if TYPE_CHECKING:  # of one command
     from unhang.core.verdict.answer import JobAnswer
+    from unhang.core.verdict.by_stacks import Stack
     from unhang.jobs.commands.inspect import InspectOptions
 
 
@@ -97,7 +98,13 @@ def _judged(files: Mapping[str, Sequence[str]]) -> Printed:
     return judged_nodes(load_catalogue([]), nodes) if nodes else ((), {})
 
 
-REFERENCE = Reference(_named, _run, _judged)
+def _stuck(stacks: Mapping[str, Mapping[str, Stack]]) -> Mapping[str, bool]:
+    from unhang.core.verdict.looks_of_stacks import stuck_in_stacks
+
+    return stuck_in_stacks(stacks)
+
+
+REFERENCE = Reference(_named, _run, _judged, _stuck)
 
 
 def node_documents(asked: InspectOptions, options: dict[str, Any]) -> list[dict[str, Any]]:

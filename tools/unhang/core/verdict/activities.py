@@ -109,15 +109,19 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
             user,
         )
     for found in parsed:
+        is_below = bool(own) and parsed.index(own[0]) < parsed.index(found)
         for frame, name in _frames():
-            if frame.match(f"{found.function.rpartition('.')[2]} ({found.path}"):
+            # a server that runs the user's code has something to do
+            if frame.match(f"{found.function.rpartition('.')[2]} ({found.path}") and not (
+                is_below and name == SERVING
+            ):
                 return Activity(
                     name,
                     _public(parsed, found) if _LIBRARY.search(found.path) else found.function,
                     _file_and_line(found),
                     user,
                     caller,
-                    bool(own) and parsed.index(own[0]) < parsed.index(found),
+                    is_below,
                 )
     first = [*own, *parsed][0]
     return Activity(CODE, first.function, _file_and_line(first), user)

@@ -18,6 +18,7 @@ POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_o
                   "recv_object_list"}  # fmt: skip
 ORDER = "an order of calls (who sends to whom and receives from whom, and which comes first)"
 GROUPS = "groups that share ranks and call in unlike order"
+
 KERNEL = "a kernel of one rank that never ends"
 PATH = "what lies between them does not carry it"
 
@@ -25,14 +26,18 @@ PATH = "what lies between them does not carry it"
 def all_in(job: Job, waiting: Sequence[RankLook]) -> Verdict:
     """The verdict on a job of which all ranks wait."""
     doing = [look.doing for look in waiting if look.doing]
-    functions = {one.function for one in doing}
+    functions = _called(waiting)
     seen = {look.rank for look in job.looks}
     world = max((look.world_size or 0 for look in job.looks), default=0)
     lines = _parting(waiting)
     usual, count = Counter(lines).most_common(1)[0]
     few = [look for look, line in zip(waiting, lines, strict=True) if line != usual]
     is_clear, in_one = len(few) < count, len(functions) == 1
-    if functions & POINT_TO_POINT:  # a message ends without those who wait in a collective
+    # stages of a pipeline go other ways too, but not to what nobody else is in
+    rest = _called(look for look in waiting if look not in few) | POINT_TO_POINT
+    is_alone = len(few) * 3 <= count and not _called(few) & rest
+    if functions & POINT_TO_POINT and not is_alone:
+        # a message ends without those who wait in a collective
         few = [look for look in waiting if look.doing and look.doing.function in POINT_TO_POINT]
         is_clear = True
     # who waits for a GPU, or for one peer, does so at a line of its own in health too
@@ -81,6 +86,10 @@ def all_in(job: Job, waiting: Sequence[RankLook]) -> Verdict:
     why = f"{everybody}, none left it between the looks and the links are idle: {' or '.join(ways)}"
     suspect = Suspect(None, None, None, COLLECTIVE, why, _next(job, ways))
     return Verdict(HUNG, [suspect], why)
+
+
+def _called(looks: Iterable[RankLook]) -> set[str]:
+    return {look.doing.function for look in looks if look.doing}
 
 
 def _where(waiting: Sequence[RankLook]) -> str:

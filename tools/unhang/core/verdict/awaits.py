@@ -7,15 +7,17 @@ Python's innermost frame.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from unhang.core.verdict.activities import LOCK, SERVING, WAITS
+from unhang.core.verdict.activities import LOCK, SERVING, WAITS, activity_of, innermost_of
 from unhang.core.verdict.job import IDLE, Process, RankLook, Wait
 
 BUSY_SERVER_CORES = 0.5
 LISTENS = "LISTEN"
 _BY_DESCRIPTOR = ("read", "write", "fsync", "recv", "send", "connect")
 _POLLS = ("epoll", "poll", "select")
+QUEUE, BROADCAST = "get (queue.py)", "dequeue (shm_broadcast.py)"
+YOUNGEST = 5  # frames in which a wait for a queue shows
 
 
 def wait_words(look: RankLook) -> str:
@@ -64,6 +66,16 @@ def is_idle(look: RankLook) -> bool:
     return look.activity == SERVING or (
         look.serves and look.innermost.endswith("(threading.py)") and look.awaits_a_queue
     )
+
+
+def takes_from(frames: Sequence[str], queue: str = QUEUE) -> bool:
+    """Whether a thread waits for what comes by a queue."""
+    return queue in map(innermost_of, ([frame] for frame in frames[:YOUNGEST]))
+
+
+def one_serves(threads: Iterable[Sequence[str]]) -> bool:
+    """Whether one of the threads whose frames these are is a server."""
+    return any(one is not None and one.name == SERVING for one in map(activity_of, threads))
 
 
 def _child(child: Process | None, children: Sequence[Process]) -> str:

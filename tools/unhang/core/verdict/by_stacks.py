@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import NamedTuple
 
 from unhang.core.verdict.activities import (
@@ -30,7 +29,7 @@ ELSEWHERE, ONE_LINE = "elsewhere", "in one line"
 WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
 # Calls below which a host waits for its GPU without a frame of a library.
 MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
-_FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$|_coalesced$")
+_FORMS = re.compile(r"^_|(?:_object|_list|_base|_into_tensor|_tensor|_coalesced)+$")
 # Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
 PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
 WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING, SERVING)
@@ -53,7 +52,7 @@ class Stack:
     ~3 of a launcher's label 3 until the file is read.
     command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
     saw it hold the interpreter's lock. of_file: the name of the file alone tells the rank.
-    before: the job's own calls in the look before."""
+    before: the same thread in the look before."""
 
     rank: int | None
     pid: int | None
@@ -64,7 +63,7 @@ class Stack:
     idle: bool = False
     gil: bool = False
     of_file: bool = False
-    before: tuple[str, ...] | None = None
+    before: Stack | None = None
 
     @property
     def calls(self) -> list[str]:
@@ -79,7 +78,7 @@ class Stack:
     @property
     def moved(self) -> bool:
         """Whether they are others than in the look before."""
-        return self.before not in (None, self.own_calls)
+        return self.before is not None and self.before.own_calls != self.own_calls
 
     @property
     def name(self) -> str:
@@ -101,12 +100,8 @@ class Standing(NamedTuple):
     def collective(self) -> str | None:
         """all_gather of all_gather_object and _all_gather_base: the operation of a collective; None
         outside of collectives."""
-        if self.activity.name != COLLECTIVE:
-            return None
-        name, before = self.activity.function, ""
-        while name != before:
-            name, before = _FORMS.sub("", name), name
-        return name
+        doing = self.activity
+        return _FORMS.sub("", doing.function) if doing.name == COLLECTIVE else None
 
     @property
     def is_at_work(self) -> bool:
@@ -164,32 +159,13 @@ def in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
     return most if len(most) >= AT_LEAST else []
 
 
-def who_left_the_others(ranks: Mapping[str, Standing]) -> list[str]:
-    """Of ranks that all wait in communication the few that, from the outermost call down, were the
-    first to leave the calls of the others, and stand in a collective that no other rank is in. What
-    differs further in are stages and groups; so is a send or recv."""
-    if not all(one.collective for one in ranks.values()):
-        return []
-    paths = {name: user_frames(one.stack.calls)[::-1] for name, one in ranks.items()}
-    for calls in zip_longest(*paths.values(), fillvalue=""):
-        rows = {name: {"call": call} for name, call in zip(paths, calls, strict=True)}
-        if len({*calls}) > 1:
-            odd = [one.row for one in odd_ones_out(rows)]
-            others = {one.collective for name, one in ranks.items() if name not in odd}
-            called = {one: ranks[one].collective or "" for one in odd}
-            return [
-                one for one in odd if not (called[one] in others or PAIRS.fullmatch(called[one]))
-            ]
-    return []
-
-
 def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
     """What the stacks of main threads show of the ranks whose number is known. A wait for a GPU
     does not show whom it is for."""
     ranks = standings(stacks.get(MAIN, {}))
     odd, _ = who_is_elsewhere(ranks)
     # where nobody stood before, the last look shows a wait of which nobody knows that it ends
-    before = {one.stack.before for one in ranks.values()}
+    before = {one.stack.before and one.stack.before.own_calls for one in ranks.values()}
     usual = all(ranks[name].stack.own_calls in before for name in odd)
     return Seen(
         _numbers(one for one in ranks.values() if one.activity.awaits_ranks),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from unhang.core.verdict.activities import Activity
 from unhang.core.verdict.communicators import Standing
@@ -94,43 +94,43 @@ class RankLook:
     """
 
     rank: int | None
-    host: str
-    pid: int
-    own_pid: int
-    gpu: str | None
-    job: str
-    world_size: int | None
-    states: tuple[str, ...]
-    cpu: float | None
-    has_io: bool
-    wchan: str | None
-    tracer: int | None
-    doing: Activity | None
-    moved: bool | None
-    shifted: bool | None
-    waited: bool
-    children: tuple[Process, ...]
-    worker: Worker | None
-    blocked: tuple[str, ...]
-    sockets: tuple[Socket, ...]
-    log_grew: bool | None
-    computes: bool
-    spins: bool
-    local_world_size: int
-    signs: Mapping[str, str]
-    arrives: str
-    innermost: str
-    wait: Wait
-    locks: tuple[str, ...]
-    serves: bool
-    awaits_a_queue: bool
-    is_launched: bool
-    wakes: bool
-    in_own_code: bool
-    path: tuple[str, ...]
-    engine: str
-    frozen: str
-    awaits_engine: bool
+    host: str = ""
+    pid: int = 0
+    own_pid: int = 0
+    gpu: str | None = None
+    job: str = ""
+    world_size: int | None = None
+    states: tuple[str, ...] = ()
+    cpu: float | None = None
+    has_io: bool = False
+    wchan: str | None = None
+    tracer: int | None = None
+    doing: Activity | None = None
+    moved: bool | None = None
+    shifted: bool | None = None
+    waited: bool = False
+    children: tuple[Process, ...] = ()
+    worker: Worker | None = None
+    blocked: tuple[str, ...] = ()
+    sockets: tuple[Socket, ...] = ()
+    log_grew: bool | None = None
+    computes: bool = False
+    spins: bool = False
+    local_world_size: int = 0
+    signs: Mapping[str, str] = field(default_factory=dict)
+    arrives: str = ""
+    innermost: str = ""
+    wait: Wait = Wait()
+    locks: tuple[str, ...] = ()
+    serves: bool = False
+    awaits_a_queue: bool = False
+    is_launched: bool = False
+    wakes: bool = False
+    in_own_code: bool = False
+    path: tuple[str, ...] = ()
+    engine: str = ""
+    frozen: str = ""
+    awaits_engine: bool = False
 
     @property
     def state(self) -> str:

@@ -78,9 +78,10 @@ JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")
 
 
 def with_printed(facts: Facts, reference: Reference) -> tuple[Facts, list[Evidence]]:
-    """The facts, with what a machine's tools show of its health, and what the rules find in it."""
+    """The facts, with what a machine's tools show of its health and stacks of a hang, and what the
+    rules find in it."""
     found, read = printed_evidence(facts.ends, reference.judged, load_causes())
-    return replace(facts, of_tools=read), found
+    return replace(facts, of_tools=read, stuck=reference.stuck(facts.stacks)), found
 
 
 def diagnose_text(text: str) -> dict[str, Any]:

@@ -61,7 +61,8 @@ class Facts:
     last lines. job: its own files. steps: rank -> the line of its last step. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack; seen: what they show. of_tools: file with output of a
+    process -> its last stack; seen: what they show; stuck: whom the judge of looks at a running
+    job names by them, None if it was not asked. of_tools: file with output of a
     machine's tools -> names of what rules judged in it, and of what they did not."""
 
     events: tuple[Event, ...]
@@ -81,6 +82,7 @@ class Facts:
     seen: Seen = field(default_factory=Seen)
     ends: Mapping[str, Block] = field(default_factory=dict)
     of_tools: Mapping[str, Read] = field(default_factory=dict)
+    stuck: Mapping[str, bool] | None = None
 
     @cached_property
     def counts(self) -> list[Stand]:

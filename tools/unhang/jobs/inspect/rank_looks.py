@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from unhang.core.verdict.activities import (
-    SERVING,
     activity_of,
     function_names,
     innermost_of,
     user_frames,
 )
+from unhang.core.verdict.awaits import BROADCAST, QUEUE, one_serves, takes_from
 from unhang.core.verdict.job import (
     ASKS,
     HALTED,
@@ -35,9 +35,7 @@ from unhang.jobs.inspect.whose_gpus import Gpu
 from unhang_node.base.parse.values import number_of
 
 BUSY_PERCENT = 95
-QUEUE, BROADCAST = "get (queue.py)", "dequeue (shm_broadcast.py)"
 WAKES_PER_S = 2.0  # vLLM looks again every 5 s whether its queue is closed; a step wakes it at once
-YOUNGEST = 5  # frames in which a wait for a queue shows
 
 
 def rank_looks(nodes: Sequence[NodeEvidence]) -> list[RankLook]:
@@ -63,8 +61,7 @@ def _of_node(node: NodeEvidence, rest: Mapping[str, float]) -> Iterator[RankLook
         tree = (pid, *(child.pid for child in children))
         gpu = next((gpus[one] for one in tree if one in gpus), None)
         engine = row.engine or 0
-        awaits = engine > 0 and all(_takes_from(one, BROADCAST) for one in (dump.frames, latest))
-        is_asleep = _waited(node.first.get(engine, NOBODY), node.second.get(engine, NOBODY), wakes)
+        awaits = engine > 0 and all(takes_from(one, BROADCAST) for one in (dump.frames, latest))
         sockets = node.sockets.get(pid, SocketsRow(pid))
         yield RankLook(
             rank=row.rank, host=node.host, pid=pid, own_pid=row.own_pid or pid, gpu=gpu,
@@ -89,13 +86,17 @@ def _of_node(node: NodeEvidence, rest: Mapping[str, float]) -> Iterator[RankLook
             local_world_size=int(size) if size.isdigit() and len(size) < 5 else 0,
             signs=moves(first, second, node.gap_s, rest) if first is not second else {},
             arrives=arrives(second, rest), innermost=innermost_of(latest),
-            wait=sockets.wait or Wait(), locks=node.locks, serves=_serves(dump),
+            wait=sockets.wait or Wait(), locks=node.locks,
+            serves=one_serves(one.frames for one in dump.threads[1:]),
             is_launched=bool(row.launcher),
             wakes=row.wakes or bool(rose(first, second, "switches")),
             in_own_code=bool(own) and [*later.frames, *dump.frames][0] in (*own_later, *own),
             path=tuple(reversed(own_later or own)),
-            awaits_a_queue=_takes_from(latest, QUEUE),
-            engine=_engine((node.dumps.get(engine), node.later.get(engine)), is_asleep),
+            awaits_a_queue=takes_from(latest),
+            engine=_engine(
+                (node.dumps.get(engine), node.later.get(engine)),
+                _waited(node.first.get(engine, NOBODY), node.second.get(engine, NOBODY), wakes),
+            ),
             awaits_engine=awaits,
             frozen=(first.frozen and second.frozen) or "",
         )  # fmt: skip
@@ -122,22 +123,13 @@ def _workers(node: NodeEvidence, pid: int) -> Iterator[Worker]:
             yield Worker(other, activity.user, ", ".join(item))
 
 
-def _serves(dump: Dump) -> bool:
-    doing = (activity_of(one.frames) for one in dump.threads[1:])
-    return any(one is not None and one.name == SERVING for one in doing)
-
-
-def _takes_from(frames: Sequence[str], queue: str) -> bool:
-    return queue in map(innermost_of, ([frame] for frame in frames[:YOUNGEST]))
-
-
 def _engine(dumps: Sequence[Dump | None], is_asleep: bool) -> str:
     """What an engine does, by its main thread in both looks; "" without a stack."""
     stacks = [dump.frames for dump in dumps if dump and dump.frames]
     if stacks and not is_asleep:
         return MOVES
     for word, queue in ((IDLE, QUEUE), (ASKS, BROADCAST)):
-        if stacks and all(_takes_from(frames, queue) for frames in stacks):
+        if stacks and all(takes_from(frames, queue) for frames in stacks):
             return word
     doing = activity_of(stacks[-1]) if stacks else None
     return doing.where if doing else ""

@@ -213,6 +213,6 @@ def by_thread(stacks: Sequence[Stack]) -> Mapping[str, dict[str, Stack]]:
         one = replace(stack, rank=None) if is_shared else stack
         before = found.setdefault(one.thread, {}).get(one.name)
         if before and before.pid == one.pid:
-            one = replace(one, before=before.own_calls)
+            one = replace(one, before=replace(before, before=None))
         found[one.thread][one.name] = one
     return found

@@ -13,7 +13,6 @@ from unhang.core.verdict.by_stacks import (
     ELSEWHERE,
     LOCK,
     MAIN,
-    MAY_WAIT_FOR_GPU,
     PAIRS,
     WAITS_FOR_OTHERS,
     Frame,
@@ -23,7 +22,6 @@ from unhang.core.verdict.by_stacks import (
     kind_of,
     standings,
     who_is_elsewhere,
-    who_left_the_others,
 )
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts
@@ -52,15 +50,19 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     ranks = facts.standings
     odd, is_majority = ([], False) if facts.seen.goes_on else who_is_elsewhere(ranks)
     others = [name for name in ranks if name not in odd]
+    is_twice = all(one.stack.before for one in ranks.values())
     places = listed(list(dict.fromkeys(_words(ranks[name]) for name in others)), MOST_PLACES)
     for name in odd[:MOST_NAMED]:
         one, other = ranks[name], ranks[others[0]]
         left = first_apart(one.stack, other.stack)
         wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
         wait += ", for their GPU it seems," if kind_of(other) == ELSEWHERE else ""
+        # awake in the job's own code, in backward or in a collective, it may wait as the others do
+        is_apart = one.stack.idle or one.activity.name not in (CODE, BACKWARD, COLLECTIVE)
         # where a process is gone, it is what the others wait for; this one may wait for it too
-        is_majority &= not facts.of("no_process_to_dump")
-        weight, does = _weight(one, other, is_majority), "is"
+        is_apart = (is_twice or (is_majority and is_apart)) and not facts.of("no_process_to_dump")
+        is_weak = one.is_at_work or name not in (ranks if facts.stuck is None else facts.stuck)
+        weight, does = HINTING if is_weak else STRONG if is_apart else POSSIBLE, "is"
         if one.is_at_work:
             idle = "waits for requests" if one.activity.name == SERVING else ""
             does = idle or ("works" if one.activity.name == CODE else f"is {one.activity.name}")
@@ -73,27 +75,23 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
-    for name in [] if odd or facts.seen.goes_on else who_left_the_others(ranks):
-        one = ranks[name]
+    names = [] if odd or facts.seen.goes_on else [*(facts.stuck or ())]
+    if 0 < 2 * len(names) < len(ranks) and all(one.collective for one in ranks.values()):
+        one, weight = ranks[names[0]], HINTING
+        if is_twice:
+            weight = POSSIBLE if (facts.stuck or {})[names[0]] else STRONG
+        elif PAIRS.fullmatch(one.collective or ""):
+            return  # of a pipeline that runs some ranks are always in a message
+        wait = f"wait{'s' * (len(names) == 1)} in {_words(one)}"
         yield Evidence(
             "rank_desync_app",
-            HINTING,
-            f"{name} waits in {_words(one)}, and left the calls that the others are in",
+            weight,
+            f"{listed(names, MOST_NAMED)} {wait}, and left the calls that the others are in",
             (),
-            AT_WORK,
+            AT_WORK if weight < POSSIBLE else "stands-elsewhere",
             places=(_line_of_log(one.stack, _frame_of(one)),),
-            who=(name,),
+            who=(*names,),
         )
-
-
-def _weight(one: Standing, other: Standing, is_majority: bool) -> float:
-    """Of a rank that stands elsewhere than the others. Awake in its own code while they stand in a
-    line that may compute as well, it is in the middle of a step, as in any running job."""
-    if one.is_at_work or (
-        kind_of(other) == ELSEWHERE and one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.idle
-    ):
-        return HINTING
-    return STRONG if is_majority and _is_apart(one) else POSSIBLE
 
 
 def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
@@ -194,13 +192,6 @@ def first_apart(stack: Stack, other: Stack) -> Frame:
         if own.text != theirs.text:
             return own
     return stack.frames[max(0, len(stack.frames) - len(other.frames) - 1)]
-
-
-def _is_apart(one: Standing) -> bool:
-    """Whether a stack alone shows that a rank does not wait as the others do: it is known what it
-    does, or it sleeps. Awake in the job's own code, in backward or in a collective, it may wait."""
-    awake = (CODE, BACKWARD, COLLECTIVE)
-    return one.stack.idle or one.activity.name not in awake
 
 
 def _cause(one: Standing) -> str:
