@@ -13,7 +13,7 @@ from itertools import chain, count
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.waiting import LIKELY, Wait, WaitedFor
+from unhang.core.verdict.waiting import POSSIBLE, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
 from unhang.jobs.ras_counts import (
@@ -49,7 +49,7 @@ class RasStanding:
             return WaitedFor()
         waited = _unlike_calls(waited)
         is_once = self.looks == 1 and not waited.left_the_order
-        return replace(waited, certainty=LIKELY) if is_once else waited
+        return replace(waited, certainty=POSSIBLE) if is_once else waited
 
     @property
     def even_ranks(self) -> int:

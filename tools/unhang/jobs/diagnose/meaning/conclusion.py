@@ -65,6 +65,10 @@ LONGEST_WORDS, MOST_FILES = 160, 3
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
 NAMELESS = "a process raised an exception whose name and message are not in the log"
+ASK_RAS_AGAIN = (
+    "ncclras -v > ras-1; sleep 10; ncclras -v > ras-2; unhang diagnose ras-1 ras-2\n"
+    "counts that rise show a job that runs; counts that stand, who is waited for"
+)
 STACKS_MOVED = (
     "ranks are elsewhere than in the look before, so the job went on between the two; whether one"
     " of them is slow, unhang inspect --slow shows"
@@ -405,16 +409,13 @@ def _ras(facts: Facts) -> Conclusion | None:
     if ras.moved:
         return Conclusion("healthy", RAS_MOVED)
     if not (named := named_roots(ras)):
-        shown = RAS_AHEAD if ras.standing.lags else RAS_ALIKE
         return Conclusion(
-            "no_end",
-            shown,
-            first=("RAS once more, some seconds later: counts that rise show a job that runs",),
+            "no_end", RAS_AHEAD if ras.standing.lags else RAS_ALIKE, None, (ASK_RAS_AGAIN,)
         )
-    place = ras.places.get(named[0])
-    ask = (ASK_ON_NODE.format(pid=place[1], host=place[0]),) if place else ()
-    _, words = kind_and_words(ras, named)
-    return Conclusion("no_end", f"NCCL's RAS: {words}", first=ask)
+    ask = [ASK_RAS_AGAIN] * (ras.looks == 1)
+    if place := ras.places.get(named[0]):
+        ask.insert(0, ASK_ON_NODE.format(pid=place[1], host=place[0]))
+    return Conclusion("no_end", f"NCCL's RAS: {kind_and_words(ras, named)[1]}", None, (*ask,))
 
 
 def _reported_end(facts: Facts) -> Conclusion | None:
