@@ -9,7 +9,7 @@ import yaml
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.examples import catalogue_view, judge_fragments
 from unhang.audit.rules.like_things import reads_of
-from unhang.core.schemas.shapes import fact_shapes
+from unhang.core.schemas.shapes import every_fact
 
 CATALOGUE = load_catalogue()
 GROUP = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "group"}
@@ -24,17 +24,7 @@ packages.pending.*.candidate: upgrades that wait, of each node
 """Of lists that no row compares; of others the schema has the reason."""
 
 
-def versioned(shape, path):
-    """Paths of all facts with a version order."""
-    if shape.version:
-        yield ".".join(path), shape
-    for name, field in (shape.fields or {}).items():
-        yield from versioned(field, (*path, name))
-    if shape.item is not None:
-        yield from versioned(shape.item, (*path, "*"))
-
-
-FACTS = dict(one for name, shape in fact_shapes().items() for one in versioned(shape, (name,)))
+FACTS = {path.replace("[", ".").replace("]", ""): one for path, one in every_fact() if one.version}
 COMPARED = {".".join(path) for rule in GROUP.values() for path in rule.compare.reads} | {
     ".".join(path) for path in reads_of(CATALOGUE.tables, "peers")
 }

@@ -7,11 +7,13 @@ import copy
 import json
 
 import pytest
-from changed_nodes import catalogue, changed, found_in_group, found_on_node
+import yaml
+from changed_nodes import catalogue, changed, found_in_group, found_on_node, view
 from healthy_platforms import PLATFORMS
 from run_folders import Fleet
 
 from unhang.audit.rules.compared_parts import compared
+from unhang.audit.rules.examples import judge_fragments
 from unhang.audit.rules.like_things import fields_of, part_of
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.schemas.shapes import fact_shapes
@@ -320,3 +322,76 @@ def test_every_field_of_the_table_is_a_fact_or_worked_out():
         }:  # fmt: skip
             assert any(path.startswith(row["list"].split(".")[0]) and path.endswith(field)
                        for path in read), (row["things"], field)  # fmt: skip
+
+
+UNIQUE = """\
+1 2 3 1 = fail = node: {hostname: gpuN}
+1 2 1 = fail = node: {machine_id: mN}
+1 2 1 = pass = node: {machine_id: uninitialized}
+1 2 1 = fail = gpus: {devices: [{index: 0, uuid: GPU-N, model: M}]}
+1 2 1 = pass = {gpus: {devices: [{index: 0, uuid: GPU-N, model: M}]}, node: {virtualization: {is_vm: true}}}
+1 2 1 = pass = {gpus: {devices: [{index: 0, uuid: GPU-N, model: M}]}, node: {boot_id: same}}
+1 = fail = gpus: {devices: [{index: 0, uuid: GPU-N, model: M}, {index: 1, uuid: GPU-N, model: M}]}
+1 2 1 = fail = gpus: {devices: [{index: 0, serial: "032N"}]}
+1 = pass = gpus: {devices: [{index: 0, serial: "032N"}, {index: 1, serial: "032N"}]}
+1 2 = pass = gpus: {devices: [{index: 0, serial: N/A}]}
+1 2 = pass = gpus: {devices: [{index: 0, serial: "0"}]}
+1 2 1 = fail = {eth: {default_route: true, addresses: [10.0.0.N/24]}}
+1 2 1 = fail = {eth: {default_route: true, kind: bridge, addresses: [10.0.0.N/24]}}
+1 2 1 = pass = {eth: {default_route: true, addresses: [10.0.2.15/24]}}
+1 2 3 1 = fail = {eth: {addresses: [10.1.0.N/24]}}
+1 2 1 2 = pass = {eth: {addresses: [192.168.100.1N/24]}}
+1 1 1 = pass = {eth: {driver: cdc_eem, addresses: [16.1.15.2/24]}}
+1 2 3 1 = pass = {eth: {addresses: [10.9.0.N/32]}}
+1 2 3 1 = pass = {eth: {addresses: [169.254.0.N/16, "fe80::N/64"]}}
+1 2 3 1 = pass = {eth: {kind: bridge, addresses: [172.17.0.N/16]}}
+1 2 3 1 = pass = {eth: {kind: loopback, addresses: [10.9.0.N/24]}}
+1 2 3 1 = pass = {eth: {kind: virtual, addresses: [10.9.0.N/24]}}
+1 2 3 1 = pass = {eth: {state: down, addresses: [10.1.0.N/24]}}
+1 = fail = {eth: {addresses: [10.1.0.N/24]}, times: 2}
+1 = pass = {eth: {addresses: [10.1.0.N/32]}, times: 2}
+1 = pass = {eth: {addresses: ["fe80::1/64"]}, times: 2}
+1 2 3 1 = fail = {ib: {lid: 1N}}
+1 2 1 2 = pass = {ib: {lid: 1N}}
+1 2 = pass = {ib: {lid: 0}}
+1 2 = pass = {ib: {lid: 65535}}
+1 2 3 1 = pass = {ib: {lid: 1N, state: down}}
+1 2 3 1 = pass = {ib: {lid: 1N}, pcie: null}
+1 2 3 1 = pass = {ib: {lid: 1N}, node: {virtualization: {is_vm: true}}}
+1 = pass = {ib: {lid: 1N}, times: 2}
+1 2 1 = fail = {guid: "9803:9b03:00ab:000N"}
+1 2 1 = pass = {guid: "0000:0000:0000:0000"}
+1 = fail = {guid: "9803:9b03:00ab:000N", times: 2}
+1 = pass = {guid: "0000:0000:0000:0000", times: 2}
+1 2 1 = fail = {guid: "9a03:9bff:feab:000N", ib: {link_layer: ethernet}}
+1 2 1 = pass = {guid: "0200:00ff:fe00:0000", ib: {link_layer: ethernet}}
+1 = pass = {guid: "9a03:9bff:feab:000N", ib: {link_layer: ethernet}, times: 2}
+""".splitlines()
+DEFAULTS = yaml.safe_load("""
+ib: {port: 1, state: active, link_layer: infiniband, sm_lid: 1, lid: 0}
+eth: {kind: physical, state: up, default_route: false}
+""")
+
+
+def node_with(text, place):
+    given = {"guid": f"0000:0000:0000:000{place}", "pcie": {}} | yaml.safe_load(text)
+    port, eth = ({**DEFAULTS[name], **given.get(name, {})} for name in ("ib", "eth"))
+    port["gids"] = [{"index": 0, "gid": f"fe80::{given['guid']}"}]
+    names = range(given.get("times", 1))
+    rdma = [{"name": f"mlx5_{one}", "pcie": given["pcie"], "ports": [port]} for one in names]
+    interfaces = [{"name": f"eth{one}"} | eth for one in names if "eth" in given]
+    return {
+        "network": {"interfaces": interfaces, "rdma": rdma},
+        "node": {"boot_id": f"b{place}", **given.get("node", {})},
+        "gpus": given.get("gpus", {"devices": []}),
+    }
+
+
+@pytest.mark.parametrize("row", UNIQUE)
+def test_what_must_be_unique_is_told_if_two_have_it_and_what_is_shared_by_design_is_not(row):
+    numbers, wanted, text = row.split(" = ")
+    nodes = [node_with(text.replace("N", one), place) for place, one in enumerate(numbers.split())]
+    on_node, rule = (one for one in catalogue().rules if one.id.startswith("not-unique-"))
+    found = found_on_node({"sections": nodes[0]}, rules=[on_node])
+    found |= {rule.id: judge_fragments(rule, nodes, view())}
+    assert ({"error", "fail"} & {*found.values()} != set()) == (wanted == "fail")

@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from unhang.audit.rules.rules import Rule
-from unhang.audit.rules.syntax import Path as FactPath
-from unhang.core.schemas.shapes import Shape, fact_shapes
+from unhang.core.schemas.shapes import every_fact, fact_shapes
 
 HOSTS = frozenset((
     "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org",
@@ -124,18 +123,7 @@ def _needs_proof(rule: Rule) -> str | None:
 def counters() -> frozenset[str]:
     """Names of the numbers that only grow, but for events of the kernel log, which are no rate."""
     return frozenset(
-        path[-1]
-        for name, shape in fact_shapes().items()
-        if name != "faults"
-        for path in _counters((name,), shape)
+        path.replace("[*]", "").rpartition(".")[2]
+        for path, shape in every_fact()
+        if shape.counter and not path.startswith("faults.")
     )
-
-
-def _counters(path: FactPath, shape: Shape) -> Iterator[FactPath]:
-    if shape.counter:
-        yield path
-        return
-    for name, field in shape.fields.items():
-        yield from _counters((*path, name), field)
-    if shape.kind == "list" and shape.item is not None:
-        yield from _counters((*path, "*"), shape.item)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from changed_nodes import PLATFORMS, catalogue, changed, found_in_group
 
-from unhang.core.schemas.shapes import read_schema
+from unhang.core.schemas.shapes import every_fact
 
 MAY_DIFFER = yaml.safe_load("""
 node.disks[*].*: their number is compared; models of disks come in several makes
@@ -40,26 +40,7 @@ packages.pins[*].*: packages-pins-half-set looks at each node
 the reason for a fact that is not compared."""
 
 
-def config_facts(schema, shape, path):
-    """Paths of every fact that the schema marks as configuration."""
-    if "$ref" in shape:
-        shape = {
-            **schema["$defs"][shape["$ref"].rpartition("/")[2]],
-            **{key: value for key, value in shape.items() if key != "$ref"},
-        }
-    if shape.get("x-kind") == "config":
-        if "x-not-compared" not in shape:
-            yield path
-        return
-    for name, inside in shape.get("properties", {}).items():
-        if name != "probe":
-            yield from config_facts(schema, inside, f"{path}.{name}" if path else name)
-    if isinstance(shape.get("items"), dict):
-        yield from config_facts(schema, shape["items"], f"{path}[*]")
-
-
-SCHEMA = read_schema("node-facts-1")
-FACTS = sorted(config_facts(SCHEMA, SCHEMA["properties"]["sections"], ""))
+FACTS = sorted(path for path, one in every_fact() if one.config and not one.not_compared)
 READ = {path for rule in catalogue().rules if rule.scope == "group" for path in rule.decision_reads}
 COMPARED = {
     ".".join(path).replace(".**", "").replace(".*", "[*]").removesuffix("[*]") for path in READ

@@ -48,6 +48,7 @@ RULES = (
     "checks",
     "choosing",
     "closures",
+    "costs",
     "distances",
     "expression",
     "expression_filters",
@@ -291,6 +292,7 @@ def shape_of(shape: Shape | None) -> dict[str, Any] | None:
 # tables behind the lists that are worked out of the facts
 TABLES_OF = {
     "unlike": ("like_things", "like_units", "gpu_models"),
+    "own": ("identities",),
     "rising": ("counter_rates",),
     "faulty": GPU_TABLES,
 }

@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-from unhang.audit.judge.draft_values import shape_at
 from unhang.audit.judge.drafts import Draft, draft_rule
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
+from unhang.audit.rules.syntax import shape_at
 from unhang.audit.rules.values import printable
 from unhang.core.catalogue.rule_files import own_rule_ids
 from unhang.core.commands.common_options import (
@@ -24,7 +24,7 @@ from unhang.core.commands.common_options import (
 )
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, run_limited
-from unhang.core.schemas.shapes import Shape
+from unhang.core.schemas.shapes import ANY, Shape
 
 EXAMPLES = """\
   unhang catalogue new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
@@ -138,7 +138,7 @@ def _quoted(rule: Rule) -> str:
         inside = item is not None and path[: len(item)] == item and len(path) > len(item)
         names = ("item", *path[len(item or ()) :]) if inside else path
         shape = shape_at(path)
-        if path[0] not in ("policy", "tables") and "*" not in names and shape is not None:
+        if path[0] not in ("policy", "tables") and "*" not in names and shape is not ANY:
             listed = shape.kind == "list" and shape.item is not None and shape.item.is_scalar
             if shape.is_scalar or listed:
                 joined = " | join(', ')" if listed else ""

@@ -12,7 +12,8 @@ from jinja2 import nodes
 
 from unhang.audit.rules.expression import parsed
 from unhang.audit.rules.rules import Rule
-from unhang.core.schemas.shapes import Shape, fact_shapes, policy_shape
+from unhang.audit.rules.syntax import shape_at
+from unhang.core.schemas.shapes import ANY, Shape
 
 MOST_VALUES = 12
 MOST_KEYS = 150  # rows of a table; a condition over a table of models must try all of them
@@ -57,7 +58,7 @@ def places_of(rule: Rule, tables: Mapping[str, Mapping[str, Any]]) -> list[Place
     found = []
     for path in sorted({one[:-1] if one[-1] == "*" else one for one in rule.decision_reads}):
         shape = shape_at(path)
-        if shape is not None:
+        if shape is not ANY:
             may_lack = path[0] == "policy" or asked
             values = [
                 *keys.get(path, []),
@@ -66,16 +67,6 @@ def places_of(rule: Rule, tables: Mapping[str, Mapping[str, Any]]) -> list[Place
             ]
             found.append(Place(path, shape, tuple(values)))
     return found
-
-
-def shape_at(path: tuple[str, ...]) -> Shape | None:
-    """The value at a path that a rule reads, None if there is none."""
-    shape: Shape | None = policy_shape() if path[0] == "policy" else fact_shapes().get(path[0])
-    for part in path[1:]:
-        if shape is None or part == "**":
-            return shape
-        shape = shape.item if part == "*" or shape.kind == "map" else shape.fields.get(part)
-    return shape
 
 
 def _constants(sources: list[str]) -> Iterator[Any]:

@@ -219,17 +219,7 @@ def _judged(state: _Judging, document: NodeDocument) -> _JudgedDocument:
     except (MemoryError, UserError):
         raise
     except NodeTooCostly as problem:
-        return _judged(
-            state,
-            NodeDocument(
-                document.host,
-                document.groups,
-                {},
-                "invalid",
-                f"judging it was stopped: {problem}",
-                None,
-            ),
-        )
+        reason = f"judging it was stopped: {problem}"
     except Exception as problem:
         if document.sections is None and not document.policy:
             raise  # the exception cannot come from the node's document any more
@@ -237,9 +227,7 @@ def _judged(state: _Judging, document: NodeDocument) -> _JudgedDocument:
             f"judging it failed: {type(problem).__name__}: {one_text(problem)}; this is a fault of"
             " unhang, please report it with this node's file"
         )
-        return _judged(
-            state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None)
-        )
+    return _judged(state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None))
 
 
 def _judge_node(state: _Judging, document: NodeDocument) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from unhang.audit.rules import forced_nccl
-from unhang.audit.rules.node_rules import Judged, NodeView, finding_texts
+from unhang.audit.rules.node_rules import Judged, finding_texts
 from unhang.audit.rules.rules import Rule
-from unhang.audit.rules.syntax import Path
+from unhang.audit.rules.syntax import Path, shape_at
 from unhang.audit.rules.values import RuleStopped, Undecided, World
-from unhang.core.schemas.shapes import fact_shapes
+from unhang.core.gpu_verbs import fact_of
+from unhang.core.schemas.shapes import ANY
 
 Description = tuple[dict[str, str], dict[str, Any]]
 
@@ -24,15 +25,9 @@ def quoted(rule: Rule) -> frozenset[Path]:
         return reads
     above = (*items[:-2], "name")
     return reads.union(
-        ((*items, name) for name in rule.where_fields), [above] if _is_fact(above) else []
+        ((*items, name) for name in rule.where_fields),
+        [above] if shape_at(above) is not ANY else [],
     )
-
-
-def _is_fact(path: Path) -> bool:
-    shape = fact_shapes().get(path[0])
-    for name in path[1:]:
-        shape = None if shape is None else shape.item if name == "*" else shape.fields.get(name)
-    return shape is not None
 
 
 def described(rule: Rule, judged: Judged, world: World, items: Mapping[str, Any]) -> Description:
@@ -74,10 +69,7 @@ def where_of(rule: Rule, judged: Judged, value: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, str):
         return {"path": judged.item, "value": value}
-    named = {
-        name: value.get(name) if isinstance(value, dict) else getattr(value, name, None)
-        for name in rule.where_fields
-    }
+    named = {name: fact_of(value, name) for name in rule.where_fields}
     return {
         "path": judged.item,
         **{
@@ -98,25 +90,11 @@ def _name_above(rule: Rule, path: str | None, world: World) -> str | None:
         or rule.for_each.kind.items().path is None
     ):
         return None
-    holder: Any = None
-    for place, part in enumerate(path.split(".")[:-1]):
+    holder: Any = world.roots
+    for part in path.split(".")[:-1]:
         name, _, index = part.partition("[")
-        holder = (
-            getattr(world.roots.get(name), "value", None)
-            if not place
-            else getattr(holder, name, None)
-        )
+        holder = fact_of(holder, name)
+        holder = getattr(holder, "value", holder)
         holder = holder[int(index[:-1])] if index and isinstance(holder, list) else holder
     found = getattr(holder, "name", None)
     return found if isinstance(found, str) else None
-
-
-def context_of(node: NodeView, name: str) -> Any:
-    """What a rule reads of a node besides its facts and its policy."""
-    return {
-        "host": node.host,
-        "groups": node.groups,
-        "run_status": node.run_status,
-        "message": node.message,
-        "policy_error": node.policy_error,
-    }.get(name)

@@ -9,7 +9,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
-from unhang.audit.rules.describing import Description, context_of, described, items_of, quoted
+from unhang.audit.rules.describing import Description, described, items_of, quoted
 from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
 from unhang.audit.rules.read_facts import Read, reader_of, reader_of_account, value_at
 from unhang.audit.rules.rules import Rule
@@ -116,7 +116,7 @@ class Engine:
         values += [
             value_at(node.policy, path[1:])
             if path[0] == "policy"
-            else value_at(context_of(node, path[0]), ())
+            else value_at(getattr(node, path[0], None), ())
             for path in self._others
         ]
         groups = [

@@ -12,6 +12,7 @@ from unhang.audit.rules.example_nodes import example_node
 from unhang.audit.rules.groups import Ballot, add_votes, judge_group, peers_of
 from unhang.audit.rules.node_rules import CatalogueView, judge_rule, node_world
 from unhang.audit.rules.rules import Rule, tables_shape
+from unhang.audit.rules.syntax import shape_at
 from unhang.audit.rules.votes import compare_all
 from unhang.core.run.documents import InvalidNode
 from unhang.core.schemas.shapes import fact_shapes
@@ -104,7 +105,11 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
             if _damage(damaged, [part for part in path if part != "**"], how == "removed"):
                 _say_unread(damaged, path)
                 yield (
-                    ("removed from a map" if how == "removed" and _ends_in_map(path) else how),
+                    (
+                        "removed from a map"
+                        if how == "removed" and shape_at(path[:-1]).kind == "map"
+                        else how
+                    ),
                     ".".join(path),
                     damaged,
                 )
@@ -128,16 +133,6 @@ def _say_unread(example: dict[str, Any], path: tuple[str, ...]) -> None:
             {"field": field, "status": "error", "reason": "taken away"},
         ],
     }
-
-
-def _ends_in_map(path: tuple[str, ...]) -> bool:
-    """True when the last part of a path is a key of a map, which a healthy node may lack."""
-    shape: Any = fact_shapes()[path[0]]
-    for part in path[1:-1]:
-        if shape is None:
-            return False
-        shape = shape.item if part == "*" or shape.kind == "map" else shape.fields.get(part)
-    return shape is not None and shape.kind == "map"
 
 
 def _may_be_asked(rule: Rule) -> bool:

@@ -194,14 +194,12 @@ def _known_items(world: World, values: Any) -> list[Any]:
     return [one for one in world.items(values) if not isinstance(one, Unknown)]
 
 
-def _intersect(world: World, values: Any, other: Any) -> list[Any]:
-    wanted = {_key(plain(one)) for one in world.items(other)}
-    return [one for one in _unique(world, values) if _key(plain(one)) in wanted]
+def _sieve(is_wanted: bool) -> Function:
+    def filter_(world: World, values: Any, other: Any) -> list[Any]:
+        keys = {_key(plain(one)) for one in world.items(other)}
+        return [one for one in _unique(world, values) if (_key(plain(one)) in keys) == is_wanted]
 
-
-def _difference(world: World, values: Any, other: Any) -> list[Any]:
-    unwanted = {_key(plain(one)) for one in world.items(other)}
-    return [one for one in _unique(world, values) if _key(plain(one)) not in unwanted]
+    return filter_
 
 
 def _union(world: World, values: Any, other: Any) -> list[Any]:
@@ -272,8 +270,8 @@ FILTERS: dict[str, Function] = {
     "sum": _over(sum, plain),
     "flatten": _flatten,
     "known": _known_items,
-    "intersect": _intersect,
-    "difference": _difference,
+    "intersect": _sieve(True),
+    "difference": _sieve(False),
     "union": _union,
     "join": _join,
     "int": _number(int),

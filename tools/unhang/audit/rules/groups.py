@@ -60,18 +60,27 @@ def _majority_of(ranked: Sequence[tuple[Any, list[str]]]) -> tuple[Any, list[str
     return ranked[0] if ranked and len(ranked[0][1]) * 2 > total else None
 
 
-def _shared(rows: Sequence[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
-    """The values with the words that values with another last word have, too."""
+def _shared(rows: Sequence[tuple[Any, list[str]]]) -> list[tuple[str, list[str]]]:
+    """The values with the words that values with another last word have, too. Words with the same
+    text before | count only if most of these are of one value: the others are of networks that have
+    nothing to do with each other."""
     read = [(*str(value).rpartition(" ")[::2], hosts) for value, hosts in rows]
     owners: dict[str, set[str]] = {}
     for names, owner, _ in read:
         for name in names.split():
             owners.setdefault(name, set()).add(owner)
-    found = [
-        (" ".join(name for name in names.split() if len(owners[name]) > 1), owner, hosts)
-        for names, owner, hosts in read
-    ]
-    return [(f"{names} {owner}", hosts) for names, owner, hosts in found if names]
+    alike: dict[str, list[int]] = {}
+    for name, of in owners.items():
+        alike.setdefault(name.rpartition("|")[0], []).append(len(of))
+    strangers = {
+        scope for scope, counts in alike.items() if scope and sum(counts) >= 2 * len(counts)
+    }
+    found = []
+    for names, owner, hosts in read:
+        parts = [name.rpartition("|") for name in names.split() if len(owners[name]) > 1]
+        shared = " ".join(name for scope, _, name in parts if scope not in strangers)
+        found += [(f"{shared} {owner}", hosts)] if shared else []
+    return found
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,14 @@ from functools import cache
 from ipaddress import ip_address, ip_interface
 from typing import Any, NamedTuple
 
+from unhang.audit.rules.costs import COSTS
 from unhang.audit.rules.distances import distances, median
 from unhang.audit.rules.functions import names_chosen
+from unhang.audit.rules.syntax import Path, shape_at
 from unhang.audit.rules.values import Fact, Unknown
-from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes
+from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, every_fact
 
-TABLE = "like_things"
+TABLE, IDENTITIES = "like_things", "identities"
 UNITS = "like_units"
 EVERY = "*"  # stands for every number of a thing that no other row of its list names
 SETTING = "="  # for every setting and place of it that no other row compares between nodes
@@ -54,14 +56,13 @@ counters, how often each may rise in an hour; unit: of numbers, "" where values 
 together: one that a node lacks differs; odd, usual: how people read what differs, "" in what a node
 gives; reads: the facts compared."""
 OF_THE_DISK = ("root", "BOOT_IMAGE", "initrd", "resume", "UUID")
+MACHINE = frozenset({("node", "boot_id"), ("node", "virtualization", "is_vm")})
 CARDS = "NCCL_IB_HCA"  # names differ by design, their number does not
 FILES = ("nccl_conf", "user_nccl_conf", "environment", "profile", "systemd", "slurm")
 SETTINGS = frozenset(
     {("nccl", "settings", "*", name) for name in ("name", "value", "source")}
     | {("network", "rdma", "*", "name")}
 )
-
-Path = tuple[str, ...]
 
 
 class Given(NamedTuple):
@@ -110,7 +111,7 @@ def fields_of(row: Mapping[str, Any], tables: Mapping[str, Any]) -> list[str]:
     named = {
         name for one in beside if one.get("peers") or not is_setting for name in one["fields"]
     } | {*row["but"], *row["slot"].split("+")}
-    shape = _shape_at(tuple(row["list"].split(".")))
+    shape = shape_at(tuple(row["list"].split(".")))
     return own + [
         name
         for name, one in _fields_below(shape.item or shape)
@@ -133,7 +134,7 @@ def _fields_below(shape: Shape, above: str = "") -> Iterator[tuple[str, Shape]]:
 def shape_of_field(things: str, field: str) -> Shape:
     """Of a field of the things of a list, or of a key of a map; ANY for one that is worked out, and
     the list for no field."""
-    shape = _shape_at(tuple(things.split(".")))
+    shape = shape_at(tuple(things.split(".")))
     if not field:
         return shape
     shape = shape.item or shape
@@ -154,7 +155,7 @@ def unit_of(field: str, row: Mapping[str, Any], tables: Mapping[str, Any]) -> st
 
 def reads_of_row(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[Path]:
     outer = tuple(row["list"].split("."))
-    inner = (*outer, "*") if _shape_at(outer).item is not None else outer
+    inner = (*outer, "*") if shape_at(outer).item is not None else outer
     yield outer
     names = [*row["slot"].split("+"), *row["like"], *map(sorting_field, row["only"])]
     for name in [*names, *fields_of(row, tables), "pci_address"]:
@@ -167,16 +168,9 @@ def reads_of_row(row: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[
 def _path_of(inner: Path, names: Path) -> Iterator[Path]:
     """Where a field is: in the thing, else in what holds it; nowhere for one that is counted."""
     for end in range(len(inner), 0, -1):
-        if names[0] in _shape_at(inner[:end]).fields:
+        if names[0] in shape_at(inner[:end]).fields:
             yield (*inner[:end], *names)
             return
-
-
-def _shape_at(path: Path) -> Shape:
-    shape = fact_shapes()[path[0]]
-    for part in path[1:]:
-        shape = (shape.item or ANY) if part == "*" else shape.fields[part]
-    return shape
 
 
 def unlike(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
@@ -222,22 +216,54 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     return found
 
 
+def identities(tables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """For each fact that the schema calls unique the rows of the table, as those of like_things;
+    the row '*' for a fact that no other row names."""
+    rows = tables.get(IDENTITIES, {}).values()
+    for path, shape in every_fact():
+        if shape.unique:
+            list_, _, slot = path.replace("[*]", ".*").rpartition(".")
+            named = [row for row in rows if row["field"] in (path, EVERY)]
+            for row in named[1:] or named:
+                yield {
+                    **row, "list": list_.rstrip(".*"), "slot": slot,
+                    "peers": COSTS[shape.unique][0],
+                }  # fmt: skip
+
+
+def reads_of_own(tables: Mapping[str, Any]) -> frozenset[Path]:
+    return MACHINE.union(*(reads_of_row(row, tables) for row in identities(tables)))
+
+
 def own(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     """What no other machine may have: a Fact of the shape PART for each row of such things, whose
-    value ends with what tells machines apart."""
+    value ends with what tells machines apart; a `scope|` before a name says among which it has to
+    be the only one. odd: what several things of the node have."""
     found: list[Any] = []
-    for row in tables.get(TABLE, {}).values():
-        if "unique" not in row:
-            continue
-        things, missing = things_of(sections, row, tables, why_null)
+    boot, kind = (getattr(sections.node, one, None) for one in ("boot_id", "virtualization"))
+    for row in identities(tables):
+        things, missing = things_of(
+            sections, {**row, "like": row["like"] + row["within"]}, tables, why_null
+        )
         found += missing
-        given = [thing.given(row["slot"], tables).value for thing in things or ()]
-        names = sorted({_text(one) for one in given if one})
-        if names:
-            boot = getattr(sections.node, "boot_id", None)
-            reads = reads_of_row(row, tables)
-            own = {**row, "peers": row["unique"]}
-            part = part_of(own, row["things"], " ".join([*names, str(boot)]), reads=reads)
+        holders: dict[str, list[str]] = {}
+        for thing in () if kind and kind.is_vm and not row["virtual"] else things or ():
+            before = "".join(f"{_text(thing.given(one, tables).value)}|" for one in row["like"])
+            value = thing.given(row["slot"], tables).value
+            for name in map(_text, value if isinstance(value, list) else [value or 0]):
+                if not any(fnmatchcase(name, one) for one in row["none"]):
+                    holder = name_of(thing, {**row, "slot": row["name"]}, tables)
+                    holders.setdefault(before.replace(" ", "+") + name, []).append(holder)
+        if holders:
+            odd = ", ".join(
+                f"{' and '.join(of)} {name.rpartition('|')[2]}"
+                for name, of in holders.items()
+                if row["within"] and len(of) > 1
+            )
+            part = part_of(
+                row, row["slot"], f"{' '.join(sorted(holders))} {boot}",
+                reads=reads_of_row(row, tables), odd=odd,
+            )  # fmt: skip
             found.append(part if boot else why_null("node.boot_id"))
     return found
 

@@ -216,6 +216,16 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
     """All names with which an expression over one node may begin."""
     names = {name: Kind(shape, (name,)) for name, shape in fact_shapes().items()}
     texts, rates = Shape("list", item=TEXT), rising_counters.reads_of(tables)
+    peers = like_things.reads_of(tables, "peers") | rates
+    worked_out = (
+        ("unlike", like_things.UNLIKE, like_things.reads_of(tables, "within")),
+        ("parts", like_things.PART, peers),
+        ("own", like_things.PART, like_things.reads_of_own(tables)),
+        ("settings", like_things.PART, like_things.SETTINGS),
+        ("rising", rising_counters.RISING, rates),
+        ("faulty", faulty_gpus.FAULTY, faulty_gpus.READS),
+        ("unreadable", unreadable.UNREADABLE, unreadable.reads()),
+    )
     return {
         **names,
         "policy": Kind(policy_shape(), ("policy",)),
@@ -227,20 +237,7 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
         "today": Kind(TEXT),
         "rule_ids": Kind(texts),
         "tables": Kind(tables_shape(tables)),
-        "unlike": replace(
-            list_of(Kind(like_things.UNLIKE)), reads=like_things.reads_of(tables, "within")
-        ),
-        "parts": replace(
-            list_of(Kind(like_things.PART)), reads=like_things.reads_of(tables, "peers") | rates
-        ),
-        "own": replace(
-            list_of(Kind(like_things.PART)),
-            reads=like_things.reads_of(tables, "unique") | {("node", "boot_id")},
-        ),
-        "settings": replace(list_of(Kind(like_things.PART)), reads=like_things.SETTINGS),
-        "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rates),
-        "faulty": replace(list_of(Kind(faulty_gpus.FAULTY)), reads=faulty_gpus.READS),
-        "unreadable": replace(list_of(Kind(unreadable.UNREADABLE)), reads=unreadable.reads()),
+        **{name: replace(list_of(Kind(one)), reads=reads) for name, one, reads in worked_out},
     }
 
 

@@ -28,7 +28,7 @@ def bursts(
 ) -> tuple[Kind, Run]:
     """events | bursts(180): groups of events, which end when no event follows for that many
     seconds. An event without a time is a group of its own."""
-    item = kind.items() if kind.shape.kind == "list" else kind
+    item = kind.items()
     if kind.shape.kind != "list" or not all(name in item.shape.fields for name in _EVENT):
         raise ExpressionError(
             f"filter 'bursts' needs a list of events of the kernel log, not {name_of(kind)}"
@@ -39,84 +39,53 @@ def bursts(
         compiler.note(compiler.below(item, name))
     gap = arguments[0][1]
     return list_of(Kind(BURST)), lambda world: _bursts(
-        world, world.items(run(world)), plain(gap(world))
+        [_event(world, one) for one in world.items(run(world))], plain(gap(world))
     )
 
 
-def _bursts(world: World, events: list[Any], gap_s: float) -> list[Fact]:
-    timed: list[Any] = []
-    alone: list[Any] = []
-    for event in events:
-        if isinstance(event, Unknown):
-            raise Undecided(event)
-        first = world.field(event, "first_s")
-        (alone if isinstance(first, Unknown) else timed).append(event)
-    groups: list[list[Any]] = []
+def _bursts(events: list[dict[str, Any]], gap_s: float) -> list[Fact]:
+    groups: list[list[dict[str, Any]]] = []
     end = 0.0
-    for event in sorted(timed, key=lambda one: plain(world.field(one, "first_s"))):
-        first, last = plain(world.field(event, "first_s")), world.field(event, "last_s")
-        if not groups or first - end > gap_s:
+    for event in sorted(
+        (one for one in events if one["first_s"] is not None), key=lambda one: one["first_s"]
+    ):
+        if not groups or event["first_s"] - end > gap_s:
             groups.append([])
-            end = first
+            end = event["first_s"]
         groups[-1].append(event)
-        end = max(end, first if isinstance(last, Unknown) else plain(last))
-    return [_burst(world, group) for group in (*groups, *([event] for event in alone))]
+        end = max(end, event["first_s"] if event["last_s"] is None else event["last_s"])
+    groups += [[one] for one in events if one["first_s"] is None]
+    return [_burst(one) for one in groups]
 
 
-def _burst(world: World, events: list[Any]) -> Fact:
-    def first_field_of(name: str) -> Any:
-        return next(
-            (
-                plain(one)
-                for one in (world.field(event, name) for event in events)
-                if not isinstance(one, Unknown)
-            ),
-            None,
-        )
+def _event(world: World, event: Any) -> dict[str, Any]:
+    """The fields of an event, None for one that was not read; without a code nothing is decided."""
+    if isinstance(event, Unknown):
+        raise Undecided(event)
+    read = {name: world.field(event, name) for name in _EVENT}
+    known = {
+        name: plain(value)
+        for name, value in read.items()
+        if name == "code" or not isinstance(value, Unknown)
+    }
+    return {**dict.fromkeys(_EVENT), "path": event.path, "count": 1, **known}
 
+
+def _burst(events: list[dict[str, Any]]) -> Fact:
     def all_of(name: str) -> list[Any]:
-        found = (world.field(event, name) for event in events)
-        return list(dict.fromkeys(plain(one) for one in found if not isinstance(one, Unknown)))
+        return list(dict.fromkeys(one[name] for one in events if one[name] is not None))
 
-    # an event without a code leaves the burst undecided
-    codes = list(dict.fromkeys(plain(world.field(event, "code")) for event in events))
-    rows = [
-        {
-            "code": plain(world.field(event, "code")),
-            "count": _count(world, event),
-            "pci_address": _field_of(world, event, "pci_address"),
-        }
-        for event in events
-    ]
-    counts = {code: sum(row["count"] for row in rows if row["code"] == code) for code in codes}
-    start = first_field_of("first_s")
-    end = max(
-        (
-            plain(one)
-            for one in (world.field(event, "last_s") for event in events)
-            if not isinstance(one, Unknown)
-        ),
-        default=start,
-    )
+    codes, lines, addresses = map(all_of, ("code", "line", "pci_address"))
+    start = min(all_of("first_s"), default=None)
+    counts = {code: sum(one["count"] for one in events if one["code"] == code) for code in codes}
     value = {
         "code": codes[0], "codes": codes, "count": sum(counts.values()),
-        "counts": [f"{code} x {count}" for code, count in counts.items()], "events": rows,
-        "pci_address": first_field_of("pci_address"), "pci_addresses": all_of("pci_address"),
-        "line": first_field_of("line"),
-        "first_s": start, "duration_s": None if start is None else max(0, end - start),
+        "counts": [f"{code} x {count}" for code, count in counts.items()], "events": events,
+        "pci_address": next(iter(addresses), None), "pci_addresses": addresses,
+        "line": next(iter(lines), None), "first_s": start,
+        "duration_s": start if start is None else max([start, *all_of("last_s")]) - start,
     }  # fmt: skip
-    return Fact(value, BURST, events[0].path)
-
-
-def _field_of(world: World, event: Any, name: str) -> Any:
-    value = world.field(event, name)
-    return None if isinstance(value, Unknown) else plain(value)
-
-
-def _count(world: World, event: Any) -> Any:
-    """How often the event came; once where that was not read."""
-    count = _field_of(world, event, "count")
-    return 1 if count is None else count
+    return Fact(value, BURST, events[0]["path"])
 
 
 def rows_of(

@@ -12,13 +12,23 @@ import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from jinja2 import nodes
 
 from unhang.audit.rules.closures import as_text, both, calculated, either, entry_at, item_at
 from unhang.audit.rules.values import World, bounded, plain, shown, truth
-from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
+from unhang.core.schemas.shapes import (
+    ANY,
+    FLAG,
+    NUMBER,
+    TEXT,
+    Shape,
+    fact_shapes,
+    nearest,
+    policy_shape,
+)
 
 LONGEST_LITERAL = 1000
 _PLURAL = re.compile(
@@ -32,6 +42,17 @@ Run = Callable[[World], Any]
 
 class ExpressionError(ValueError):
     """An expression that is not accepted; the message is one line for its author."""
+
+
+@cache
+def shape_at(path: Path) -> Shape:
+    """Of a fact or key of the policy, with * for the items of a list; ANY itself for none."""
+    shape = {"policy": policy_shape(), **fact_shapes()}.get(path[0], ANY)
+    for part in path[1:]:
+        if part != WHOLE:
+            below = shape.item if part == "*" or shape.kind == "map" else shape.fields.get(part)
+            shape = below or ANY
+    return shape
 
 
 @dataclass(frozen=True)

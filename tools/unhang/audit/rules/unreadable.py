@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from unhang.audit.rules.values import Fact, Unknown
 from unhang.core.gpu_verbs import fact_of
-from unhang.core.schemas.shapes import TEXT, Shape, fact_shapes
+from unhang.core.schemas.shapes import TEXT, Shape, every_fact, fact_shapes
 
 UNREADABLE = Shape(
     "object",
@@ -151,18 +151,10 @@ def _below(leaves: frozenset[tuple[str, ...]], rows: list[Any]) -> set[tuple[str
 
 @cache
 def _leaves(section: str, name: str) -> frozenset[tuple[str, ...]]:
-    shape = fact_shapes()[section].fields.get(name)
-    item = shape.item if shape is not None else None
-    return (
-        frozenset(_leaves_of(item, ()))
-        if item is not None and item.kind == "object"
-        else frozenset()
+    above = f"{section}.{name}[*]."
+    below = ((path.partition(above)[2], shape) for path, shape in every_fact())
+    return frozenset(
+        tuple(field.split("."))
+        for field, shape in below
+        if field and "[" not in field and shape.kind != "object"
     )
-
-
-def _leaves_of(shape: Shape, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for name, below in shape.fields.items():
-        if below.kind == "object":
-            yield from _leaves_of(below, (*path, name))
-        else:
-            yield (*path, name)

@@ -38,10 +38,11 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
     for number, entry in enumerate(entries):
         if entry.verdict != "fail":
             continue
-        row, judged = entry.rule.row, entry.judged
-        hosts = judged.hosts if isinstance(judged, GroupJudged) else (str(entry.host),)
-        apart = _apart(judged.comparison) if isinstance(judged, GroupJudged) else ()
-        where = entry.where if not isinstance(judged, GroupJudged) or judged.part else {}
+        row = entry.rule.row
+        group = entry.judged if isinstance(entry.judged, GroupJudged) else None
+        hosts = group.hosts if group else (str(entry.host),)
+        apart = _apart(group.comparison) if group else ()
+        where = entry.where if not group or group.part else {}
         owner = row.get("owner", DEFAULT_OWNER)
         of_reading = ("run_status",) in entry.rule.decision_reads
         layer = (
@@ -63,9 +64,7 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
             owner,
             layer,
             bool(row.get("situations")),
-            _of_part(judged.part, where)
-            if isinstance(judged, GroupJudged) and judged.part
-            else _judged_facts(entry.rule),
+            _of_part(group.part, where) if group and group.part else _judged_facts(entry.rule),
             bool(row.get("usual")),
             entry.texts.get("expected", ""),
         )

@@ -33,9 +33,12 @@ class Shape:
     # differs at every reading and tells nothing about the node's configuration
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
+    config: bool = False
     identity: bool = False  # names the thing, such as index, uuid, pci_address
     not_compared: object = None  # why one node may have it otherwise than its like
     costs: str | None = None  # what a node pays that has it otherwise, as `costs` of a rule
+    unique: str | None = None  # what jobs pay if two things share it
+    null: str | None = None  # its meaning
 
     @functools.cached_property
     def is_scalar(self) -> bool:
@@ -75,26 +78,19 @@ def policy_shape() -> Shape:
 
 
 @cache
-def null_meanings() -> dict[str, str]:
-    """Path of a fact, such as nccl.libraries[*].package -> the meaning of a null there without a
-    row in probe.unread (x-null)."""
-    schema = read_schema("node-facts-1")
-    found: dict[str, str] = {}
-    for name, place in schema["properties"]["sections"]["properties"].items():
-        _collect_meanings(place, schema["$defs"], name, found)
+def every_fact() -> list[tuple[str, Shape]]:
+    """(path, such as nccl.libraries[*].package; shape) of each place of a node's facts."""
+    found = list(fact_shapes().items())
+    for path, shape in found:
+        found += [(f"{path}.{name}", one) for name, one in shape.fields.items()]
+        found += [(f"{path}[*]", shape.item)] if shape.item else []
     return found
 
 
-def _collect_meanings(
-    place: dict[str, Any], definitions: dict[str, Any], path: str, found: dict[str, str]
-) -> None:
-    place = resolved(place, definitions)
-    if "x-null" in place:
-        found[path] = str(place["x-null"])
-    for name, below in (place.get("properties") or {}).items():
-        _collect_meanings(below, definitions, f"{path}.{name}", found)
-    if isinstance(place.get("items"), dict):
-        _collect_meanings(place["items"], definitions, f"{path}[*]", found)
+@cache
+def null_meanings() -> dict[str, str]:
+    """Path of a fact -> the meaning of a null there without a row in probe.unread."""
+    return {path: shape.null for path, shape in every_fact() if shape.null}
 
 
 def resolved(place: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
@@ -113,10 +109,13 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     marks: dict[str, Any] = {
         "sample": role in ("counter", "sample"),
         "counter": role == "counter",
+        "config": role == "config",
         "identity": role == "identity",
         "version": place.get("x-version"),
         "not_compared": place.get("x-not-compared"),
         "costs": place.get("x-costs"),
+        "unique": place.get("x-unique"),
+        "null": place.get("x-null"),
         "known": tuple(place.get("examples", ())),
     }
     if "object" in names:
@@ -124,6 +123,7 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
             return Shape(
                 "object",
                 {name: _shape(below, definitions) for name, below in place["properties"].items()},
+                null=place.get("x-null"),
             )
         inside = place.get("additionalProperties")
         return Shape(
