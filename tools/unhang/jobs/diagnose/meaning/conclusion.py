@@ -85,8 +85,6 @@ RAS_AHEAD = (
     "fewer ranks are one operation ahead than behind, in one answer of NCCL's RAS: a job that runs"
     " looks so between two launches"
 )
-UNCOUNTED = ", or one without a line here did not come"
-DUMPS_OF_A_MOVE = "the job went on while these dumps were made, so they show no hang"
 DUMPS_NAME_NOBODY = (
     "these dumps show no rank that others wait for: their operations have ended, the job was"
     " moving, or all ranks are in the same one"
@@ -358,12 +356,15 @@ def _collective(facts: Facts) -> Conclusion:
         f" {collective_in_words(one.op, one.seq, one.numel)}{limit_in_words(one.timeout_ms)}"
     )
     if len(came) > 1 and not missing:
-        whole, rest = (f"all {len(came)} ranks", "") if facts.is_counted else (who, UNCOUNTED)
+        whole, rest = f"all {len(came)} ranks", ""
+        if not facts.is_counted:
+            whole, rest = who, ", or one without a line here did not come"
         return Conclusion(
             "no_end",
             f"{whole} {where} and none left it: nothing arrives between them, or work on a GPU"
             f" before it does not end{rest}",
             one.event,
+            (ASK_ONE_RANK.format("every rank"),),
         )
     if facts.ras and (ranks := facts.ras.even_ranks):
         return Conclusion("no_end", f"{who} {where}; {RAS_EVEN.format(ranks)}", one.event)
@@ -616,7 +617,12 @@ def _dumps(facts: Facts) -> Conclusion | None:
     """Dumps that a debug server was asked for, not those of a timeout."""
     if facts.flights is None:
         return None
-    return Conclusion("no_end", DUMPS_OF_A_MOVE if facts.flights.went_on else DUMPS_NAME_NOBODY)
+    return Conclusion(
+        "no_end",
+        "the job went on while these dumps were made, so they show no hang"
+        if facts.flights.went_on
+        else DUMPS_NAME_NOBODY,
+    )
 
 
 def _counted(facts: Facts) -> Conclusion | None:
