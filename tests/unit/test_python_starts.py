@@ -38,9 +38,6 @@ OPEN = {
     "tools/unhang/smoke/suspects.py": {
         "-c 'import torch'": "a person types it where the job failed, as the job did"
     },
-    "tools/unhang/jobs/diagnose/next_steps.py": {
-        "-c 'import sys; print(sys.executable, sys.path)'": "it shows what that shell imports"
-    },
     "tools/unhang/__main__.py": {"-m unhang`": "prose"},
     "tools/unhang/smoke/payload/__main__.py": {"-m unhang.smoke.payload`": "prose"},
 }

@@ -195,7 +195,7 @@ def test_table_tells_cause_lines_remedy_and_source(tmp_path):
 def test_command_prints_one_json_object_and_exits_by_what_it_found(tmp_path, capsys):
     assert cli.main(["diagnose", "--format", "json", written(tmp_path)]) == 1
     answer = json.loads(capsys.readouterr().out)
-    assert answer["schema"] == "unhang/diagnosis/1" and "vendor" in [
+    assert answer["schema"] == "unhang/diagnosis/1" and "sre" in [
         cause["owner"] for cause in answer["causes"] if cause["cause"] == "xid_hardware"
     ]
     assert (
