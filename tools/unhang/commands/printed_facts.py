@@ -35,10 +35,7 @@ fabric.health.access_timeout_recovery true 6
 OF_GPUS, DRIVER = "gpus.devices[]", "driver_version"
 IDENTITIES = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
 FEWEST_NAMES = 2  # of a GPU, or of a line with names of columns
-SHM = "/dev/shm"  # noqa: S108 -- only its name
 SLOWED, LOG = "clocks.throttle_reasons", "kernel log"
-FRACTIONS = ("_w", "_c", "_mib", "_percent", "_gbps")  # fields whose numbers need not be whole
-SEVERAL = 2  # GPUs of a machine whose output shows none: jobs of several are asked about
 FIELD_OF: dict[str, dict[str, str]] = defaultdict(dict)
 for _path, _named in table("output_names").items():
     _list, _, _field = _path.rpartition("[].")
@@ -72,7 +69,6 @@ _LINK = re.compile(
 _ENTRY = re.compile(r"(\s*)([^:]{1,60}?)\s*(?:: *\s*(.*))?$")
 _TAG = re.compile(r"\s*<(/?)([A-Za-z_]\w{0,60})>(?:([^<]*)</)?")
 _NUMBER = re.compile(r"(-?\d{1,18}(?:\.\d{1,6})?) ?([A-Za-z%]{0,4})(?:/sec.*|\(s\))?")
-_UNITS = " KMGTP"  # each 1024 of the one before
 _WORD = re.compile(r"(?:\d+: ?|PORT_)?(\w+?)(?:ializing|ialize)?(?: \(\d+\))?")
 _YES_OR_NO = re.compile(r"(enabled|yes|on|true|1|shm|pass_through)|disabled|no|off|false|0|none")
 _KERNEL = re.compile(r"Linux version \d|NVRM: |kernel: |\[ *\d+\.\d{6}\] ")
@@ -146,7 +142,7 @@ class Printed:
             unread = {"field": "devices", "status": "error", "reason": shown}
             gpus["probe"] = {"status": "ok", "unread": [unread]}
         self.at.pop("gpus.count", None)  # nobody judges it
-        gpus["count"] = len(devices) or SEVERAL
+        gpus["count"] = len(devices) or 2  # none is shown: jobs of several are asked about
         if any("processes" in one for one in devices):  # the table lists those of all GPUs
             devices[:] = [{"processes": [], **one} for one in devices]
         if len(models := {one.get("model") for one in devices}) == 1:
@@ -282,8 +278,11 @@ def _read(text: str, name: str, shape: Shape) -> Any:
         if number is None:
             return None
         if name.endswith("_bytes"):
-            return int(float(number[1]) * 1024 ** max(_UNITS.find(number[2][:1].upper()), 0))
-        return float(number[1]) if name.endswith(FRACTIONS) else int(number[1].partition(".")[0])
+            return int(float(number[1]) * 1024 ** max(" KMGTP".find(number[2][:1].upper()), 0))
+        # fields whose numbers need not be whole
+        if name.endswith(("_w", "_c", "_mib", "_percent", "_gbps")):
+            return float(number[1])
+        return int(number[1].partition(".")[0])
     if shape.values:
         return word if word in shape.values else None
     if name in ("state", "physical_state", "status") and (found := _WORD.fullmatch(text)):
@@ -472,11 +471,13 @@ def _of_lines(lines: Sequence[str]) -> Iterator[Row]:
                 if own["key"] not in SYSCTLS:
                     continue
                 own = {own["key"]: own["value"]}
+            place = "" if path in own else path.format(**own)
+            own.pop("index", None)  # of the GPU that the place has
             at = text.count("\n", 0, found.start())
             values = {name: (one, at) for name, one in own.items()}
             if "use" in row:
                 values["use"] = row["use"], at
-            yield Row("" if path in own else path.format(**own), values)
+            yield Row(place, values)
 
 
 def _of_df(lines: Sequence[str]) -> Iterator[Row]:
@@ -497,7 +498,7 @@ def _of_df(lines: Sequence[str]) -> Iterator[Row]:
             row = {**row, "iuse%": str(100 - int(used))}
             row.pop("used", "")
         device, path = row["filesystem"], row["mounted"].strip()
-        if path == SHM and "used" in row:
+        if path == "/dev/shm" and "used" in row:  # noqa: S108 -- only its name
             size = row.get("size", row.get("1k-blocks", ""))
             shown = {"limits.shm.size_bytes": size, "limits.shm.used_bytes": row["used"]}
             yield Row("", {name: (text, at) for name, text in shown.items()})

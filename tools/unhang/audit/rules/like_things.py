@@ -55,7 +55,6 @@ a thing at half of its like; check: what to look at besides a setting, "" for no
 counters, how often each may rise in an hour; unit: of numbers, "" where values should be equal;
 together: one that a node lacks differs; odd, usual: how people read what differs, "" in what a node
 gives; reads: the facts compared."""
-OF_THE_DISK = ("root", "BOOT_IMAGE", "initrd", "resume", "UUID")
 MACHINE = frozenset({("node", "boot_id"), ("node", "virtualization", "is_vm")})
 CARDS = "NCCL_IB_HCA"  # names differ by design, their number does not
 FILES = ("nccl_conf", "user_nccl_conf", "environment", "profile", "systemd", "slurm")
@@ -264,7 +263,7 @@ def own(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
                 row, row["slot"], f"{' '.join(sorted(holders))} {boot}",
                 reads=reads_of_row(row, tables), odd=odd,
             )  # fmt: skip
-            found.append(part if boot else why_null("node.boot_id"))
+            found.append(part if boot or odd else why_null("node.boot_id"))
     return found
 
 
@@ -561,7 +560,7 @@ def _arguments(kernel: Any, tables: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in kernel.cmdline.split():
         name, _, value = word.partition("=")
-        if name not in OF_THE_DISK:
+        if name not in ("root", "BOOT_IMAGE", "initrd", "resume", "UUID"):  # of the disk
             found[name] = f"{found[name]} {value}" if name in found else value or "set"
     return found
 
