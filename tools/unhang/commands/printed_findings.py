@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from unhang.audit.judge.drift_advice import with_advice
 from unhang.audit.judge.peer_groups import hardware_of
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.engine import Engine, Listed, NodeVerdicts
@@ -24,7 +25,6 @@ from unhang.core.schemas.shapes import ANY, fact_shapes
 from unhang.jobs.diagnose.looked import Printed as JudgedOutput
 from unhang.jobs.diagnose.looked import PrintedFault, Read
 
-MOST_SHOWN = 3  # nodes that differ, with a line each
 _INDEX = re.compile(r"\[\d+\]")
 _NOT_KNOWN = re.compile(
     r" at not known \([^()]{0,80}\) °C| \((?:not known \([^()]{0,80}\)(?:, )?)+\)"
@@ -34,8 +34,6 @@ _NOT_KNOWN = re.compile(
 # a release may be so without harm, and is evidence beside a hang
 RELEASES = {"driver.loaded.version", "kernel.release"}
 _ITEM = re.compile(r"(gpus\.devices|network\.(rdma|interfaces))\[")
-# of GPUs: that they do the same does not tell that they are sound
-LOADS = {"utilization_percent", "power_draw_w", "memory_used_mib"}
 
 
 def judged_nodes(catalogue: Catalogue, nodes: Sequence[Node]) -> JudgedOutput:
@@ -77,14 +75,15 @@ def _differences(
             start = rule, Ballot("these outputs", one.item), reads
             add_votes(ballots.setdefault((number, one.entry, names), start)[1], [host], one)
     for rule, ballot, reads in ballots.values():
-        for judged in judge_group(rule, ballot, {}, engine.catalogue):
+        for group in judge_group(rule, ballot, {}, engine.catalogue):
+            judged = with_advice(rule, group, {})
             if judged.verdict == "fail" and judged.comparison and judged.texts:
                 counts, texts = judged.comparison["counts"], judged.texts
                 if judged.comparison["majority"] is None:
                     values = (f"{one['value']} on {', '.join(one['hosts'])}" for one in counts)
                     texts |= {"found": f"{'; '.join(values)}; no value is in the majority"}
-                # a line of each node that differs, and of one that has what most have
-                shown = [*judged.hosts[:MOST_SHOWN], counts[0]["hosts"][0]]
+                # a line of three nodes that differ, and of one that has what most have
+                shown = [*judged.hosts[:3], counts[0]["hosts"][0]]
                 places = [
                     (host if host in judged.hosts else "", *place)
                     for host in dict.fromkeys(shown)
@@ -130,7 +129,10 @@ def _judged_in(
         for answers in verdicts.answers
         for number, verdict, _ in answers.counts
         for when in [engine.rules[number].when]
-        if when and not LOADS & {path[-1] for path in when.reads}
+        # that GPUs do the same does not tell that they are sound
+        if when
+        and not {"utilization_percent", "power_draw_w", "memory_used_mib"}
+        & {path[-1] for path in when.reads}
         for path in when.reads
     }
     sound = {path for verdict, path in read if verdict == "pass" and ("fail", path) not in read}
@@ -181,6 +183,10 @@ def _faults(rule: Rule, one: Listed, printed: Printed, host: str) -> Iterator[Pr
     item = one.judged.item or ""  # a row of a table has no line
     own = [path for path in read if path.startswith(item)]
     places = _lines_of({*read} - RELEASES if item.startswith("tables.") else own, printed)
+    if ": " in item:  # worked out of facts
+        places = _shown_lines(
+            printed, {".".join(path) for path in rule.decision_reads}, one.texts["found"]
+        )
     # an output may be of some GPUs alone
     if not places or (not item and "gpus.count" in read):
         return

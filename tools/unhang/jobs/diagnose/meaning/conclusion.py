@@ -164,11 +164,14 @@ def all_at_one_work(facts: Facts) -> Conclusion | None:
 
 def rank_that_works(facts: Facts) -> Conclusion | None:
     """One rank saves, compiles or is in the middle of a step, and the others wait for it."""
-    one = next((one for one in rank_stands_elsewhere(facts) if one.id == AT_WORK), None)
-    if not one:
-        return None
-    why = f"{one.why}; whether it is late or hangs, a second dump shows"
-    return Conclusion("no_end", why, RankLine(**one.places[0]), (ASK_ONE_RANK.format(*one.who),))
+    for one in rank_stands_elsewhere(facts):
+        if one.id == AT_WORK:
+            goes_on = any(facts.standings[name].stack.moved for name in one.who)
+            shows = "whether it is late or hangs, a second dump shows"
+            why = f"{one.why}; {'it went on since the look before' if goes_on else shows}"
+            ask = (ASK_ONE_RANK.format(*one.who),)
+            return Conclusion("no_end", why, RankLine(**one.places[0]), ask)
+    return None
 
 
 def rank_that_stopped(facts: Facts) -> Conclusion | None:
