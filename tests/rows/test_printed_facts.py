@@ -18,7 +18,7 @@ from healthy_machines import complete_machines
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.examples import catalogue_view, verdict_of
 from unhang.audit.rules.rules import Rule
-from unhang.commands.printed_facts import SEVERAL, Output, Printed
+from unhang.commands.printed_facts import Output, Printed
 from unhang.commands.printed_findings import judged_nodes
 from unhang.commands.printed_nodes import Node
 from unhang.jobs.diagnose.audited import OF_A_TOOL
@@ -66,7 +66,7 @@ def machine(facts: Mapping[str, Any], tool: Mapping[str, Any]) -> dict[str, Any]
         usual = {"index": place, "model": "NVIDIA Sample", "pci_address": address}
         one.update(usual | one)
     models = [one["model"] for one in gpus.get("devices") or ()]
-    gpus["count"] = len(models) or SEVERAL
+    gpus["count"] = len(models) or 2
     gpus["model"] = models[0] if len({*models}) == 1 else None
     return found
 
