@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from job_diagnosis import diagnose
+from job_diagnosis import diagnose_lines
 
 from unhang.core.strict_yaml import load_yaml
 
@@ -20,7 +20,7 @@ ROWS = [(path.stem, row) for path in sorted(FOLDER.glob("*.yml")) for row in loa
 def test_line_speaks_for_its_cause_or_for_none(tmp_path, family, row):
     log = tmp_path / "job.log"
     log.write_text(f"{row['line']}\n", encoding="utf-8")
-    causes = diagnose([str(log)])["causes"]
+    causes = diagnose_lines([str(log)])["causes"]
     if row["cause"] is None:
         assert causes == []
     else:

@@ -124,6 +124,7 @@ DOORS = {
     },
     "unhang.audit.judge": {"changed_nodes"},  # a recorded node with a fault, judged
     "unhang.commands": {"unhang.cli"},
+    "unhang.jobs.diagnose": {"job_diagnosis"},  # files in, the diagnosis out
     "unhang.jobs.inspect": {"inspected"},  # evidence in, the verdict out
     "unhang_node.facts.sections": {"recorded_roots"},
 }

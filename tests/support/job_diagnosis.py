@@ -12,6 +12,12 @@ from unhang.jobs.diagnose.log_facts import gather_facts
 read_all = partial(diagnosing.read_all, reader=JOB_READER)
 
 
+def diagnose_lines(names):
+    """By the lines alone, without what rules find in the output of tools."""
+    inputs, scans, flights = read_all(names)
+    return diagnosing.document(inputs, gather_facts(scans, flights))
+
+
 def diagnose(names, more=()):
     inputs, scans, flights = read_all(names)
     facts, printed = diagnosing.with_printed(gather_facts(scans, flights), REFERENCE)
