@@ -75,7 +75,7 @@ pictures: $(DEV_STAMP) ## Write the picture of the report that README shows, fro
 	PYTHONPATH=tests/support $(PYTHON) tests/support/report_picture.py runs/latest/report.html
 
 # What reads the rules, signatures and tables that are shipped; one process, so that they are compiled once.
-OF_THE_CATALOGUE := $(addprefix tests/unit/,unhang/core/catalogue unhang/jobs unhang/audit test_named_commands.py)
+OF_THE_CATALOGUE := $(addprefix tests/unit/,unhang/core/catalogue unhang/jobs unhang/judge unhang/audit test_named_commands.py)
 
 test-rules: tier-packages $(DEV_STAMP) ## Prove a rule, a signature or a row of a table: its examples and unit tests, the sweeps, the commands with the shipped rules
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) $(OF_THE_CATALOGUE) tests/rows tests/sweeps tests/shipped $(TEST_ARGS)

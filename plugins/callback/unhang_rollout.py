@@ -46,7 +46,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Reads the rules, once, for all workers that judge."""
         if _action(task) == "rollout_judge":
-            from unhang.audit.rules.compiled_catalogue import load_catalogue
+            from unhang.judge.rules.compiled_catalogue import load_catalogue
 
             load_catalogue()
 

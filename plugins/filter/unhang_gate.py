@@ -96,9 +96,9 @@ def gate_document(
 
 
 def _counted(severities: Sequence[str]) -> Any:
-    from unhang.audit.rules.rules import SEVERITIES
     from unhang.core.errors import UserError
     from unhang.core.list_arguments import split_list
+    from unhang.judge.rules.rules import SEVERITIES
 
     try:
         return split_list(

@@ -3,10 +3,10 @@ policy."""
 
 from __future__ import annotations
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.examples import catalogue_view
+from unhang.judge.rules.node_rules import NodeView, judge_rule, node_world
 from unhang_node.facts.collect import collect
 
 CATALOGUE = load_catalogue()

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
 
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.cli import main
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits
+from unhang.judge.triage.run_judging import judge_folder
 
 pytestmark = pytest.mark.usefixtures("compiled_rules")
 

@@ -15,8 +15,8 @@ from changed_nodes import catalogue, view
 from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X2, H200X8, collect_in_process, write_recording
 
-from unhang.audit.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
+from unhang.judge.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
 
 RULE = "part-not-readable"
 DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n"

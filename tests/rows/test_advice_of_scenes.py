@@ -12,10 +12,10 @@ import judge_cases
 import pytest
 from changed_nodes import catalogue, view
 
-from unhang.audit.judge.drift_advice import _advice
-from unhang.audit.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.run.documents import to_fragment
+from unhang.judge.fleet.drift_advice import _advice
+from unhang.judge.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
+from unhang.judge.triage.run_judging import judge_folder
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "tools" / "unhang" / "audit" / "catalogue"
 NEXT = "6.8.0-155-generic"

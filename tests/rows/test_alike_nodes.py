@@ -14,9 +14,9 @@ import pytest
 from unhang.act.plan.host_plan import plan_for_host
 from unhang.act.plan.plan_document import digest_of
 from unhang.act.plan.role_coverage import remedying_of
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.run.documents import NodeDocument, to_fragment
 from unhang.core.run.findings import hosts_of
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 DAY = "2026-11-20"

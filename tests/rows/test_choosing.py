@@ -9,12 +9,12 @@ from typing import Any
 from healthy_nodes import h100_infiniband
 from judge_cases import node, write_run
 
-from unhang.audit.judge import node_budget
-from unhang.audit.judge.judging import judge_run
-from unhang.audit.rules import choosing, expression_filters
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.node_rules import MOST_EVIDENCE, MOST_FINDINGS, evidence_of
 from unhang.core.run.run_input import read_nodes, read_run_input
+from unhang.judge.fleet import node_budget
+from unhang.judge.fleet.judging import judge_run
+from unhang.judge.rules import choosing, expression_filters
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.node_rules import MOST_EVIDENCE, MOST_FINDINGS, evidence_of
 
 
 def test_a_node_with_as_many_settings_as_there_may_be_is_judged_in_few_steps(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import judge_cases
 import pytest
 
 from unhang.act.plan.role_coverage import repairs_of_run
-from unhang.audit.triage.run_judging import judge_folder
+from unhang.judge.triage.run_judging import judge_folder
 
 HALF = [f"gpu{number:02d}" for number in range(1, 9)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang_node.base.versions.compare import check_version, compare_versions, holds
 
 ENTRY = {

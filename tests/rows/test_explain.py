@@ -9,10 +9,10 @@ import re
 import pytest
 from case_rows import case_rows
 
-from unhang.audit.reference.explain import explain
-from unhang.audit.reference.nearness import suggestions
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.cli import main
+from unhang.judge.reference.explain import explain
+from unhang.judge.reference.nearness import suggestions
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 ROWS = case_rows(__file__)
 

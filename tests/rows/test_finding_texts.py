@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.example_nodes import example_node
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.node_rules import finding_texts, judge_rule, node_world
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.example_nodes import example_node
+from unhang.judge.rules.examples import catalogue_view
+from unhang.judge.rules.node_rules import finding_texts, judge_rule, node_world
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "node"}

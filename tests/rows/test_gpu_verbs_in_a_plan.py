@@ -10,9 +10,9 @@ import pytest
 
 from unhang.act.plan.plan_document import read_plan
 from unhang.audit.report.screen import render_screen
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.cli import main
 from unhang.core.run.own_runs import mark_as_own
+from unhang.judge.triage.run_judging import judge_folder
 
 GPU = faulty_fleet.healthy_sections()["gpus"]["devices"][3]
 AT, UUID = GPU["pci_address"], GPU["uuid"]

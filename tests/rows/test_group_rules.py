@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, judge_fragments
-from unhang.audit.rules.like_things import reads_of
 from unhang.core.schemas.shapes import every_fact
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.examples import catalogue_view, judge_fragments
+from unhang.judge.rules.like_things import reads_of
 
 CATALOGUE = load_catalogue()
 GROUP = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "group"}

@@ -9,12 +9,12 @@ import pytest
 from healthy_nodes import HEALTHY
 from public_machines import MACHINES, public_node
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, judge_fragments
-from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.examples import catalogue_view, judge_fragments
+from unhang.judge.rules.node_rules import NodeView, judge_rule, node_world
 from unhang_node.facts.collect import collect
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"

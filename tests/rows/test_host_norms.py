@@ -7,8 +7,8 @@ import pytest
 from changed_nodes import catalogue, changed, view
 from healthy_platforms import PLATFORMS
 
-from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
+from unhang.judge.rules.node_rules import NodeView, judge_rule, node_world
 
 TABLES = {
     "setting_norms": "setting-",

@@ -12,11 +12,11 @@ from changed_nodes import catalogue, changed, found_in_group, found_on_node, vie
 from healthy_platforms import PLATFORMS
 from run_folders import Fleet
 
-from unhang.audit.rules.compared_parts import compared
-from unhang.audit.rules.examples import judge_fragments
-from unhang.audit.rules.like_things import fields_of, part_of
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.schemas.shapes import fact_shapes
+from unhang.judge.rules.compared_parts import compared
+from unhang.judge.rules.examples import judge_fragments
+from unhang.judge.rules.like_things import fields_of, part_of
+from unhang.judge.triage.run_judging import judge_folder
 
 NODE, GROUP = "unlike-the-others-of-its-node", "unlike-the-others-of-its-group"
 PORT = {

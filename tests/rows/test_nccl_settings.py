@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, verdict_of
 from unhang.core.catalogue.setting_values import value_fault
 from unhang.core.strict_yaml import load_yaml
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.examples import catalogue_view, verdict_of
 
 CATALOGUE = load_catalogue()
 TABLES = CATALOGUE.tables

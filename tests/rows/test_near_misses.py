@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.row_faults import row_faults
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.row_faults import row_faults
 
 RULES = {rule.id: rule for rule in load_catalogue().rules}
 

@@ -10,17 +10,17 @@ from judge_cases import OK, node, write_run
 
 from unhang.act.gate.deciding import FAIL, Observation, decide
 from unhang.audit.commands.fail_on import exit_code
-from unhang.audit.judge.judging import judge_run
 from unhang.audit.report.exports import render_junit
 from unhang.audit.report.filtering import Filter, narrowed
 from unhang.audit.report.html import render_html
 from unhang.audit.report.prometheus import render_prometheus
 from unhang.audit.report.screen import render_screen
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.triage.run_judging import conclusion
 from unhang.core.run.run_input import read_run_input
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.judge.fleet.judging import judge_run
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.triage.run_judging import conclusion
 
 ABSENT = {"probe": {"status": "absent", "error": "no NVIDIA driver"}}
 RULES = ("driver-not-loaded", "driver-shows-no-gpu", "gpu-fell-off-the-bus")

@@ -9,9 +9,9 @@ import pytest
 from changed_nodes import PLATFORMS, catalogue, changed
 from judge_cases import write_run
 
-from unhang.audit.judge.judging import judge_run
-from unhang.audit.triage.run_judging import conclusion
 from unhang.core.run.run_input import read_run_input
+from unhang.judge.fleet.judging import judge_run
+from unhang.judge.triage.run_judging import conclusion
 
 POLICY = {"gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}}
 FELL_OFF = {

@@ -10,7 +10,7 @@ import judge_cases
 import pytest
 from gallery import read_gallery
 
-from unhang.audit.triage.run_judging import judge_folder
+from unhang.judge.triage.run_judging import judge_folder
 
 HEALTHY = next(
     machine.document

@@ -7,7 +7,7 @@ import json
 import pytest
 from judge_cases import write_run
 
-from unhang.audit.triage.run_judging import judge_folder
+from unhang.judge.triage.run_judging import judge_folder
 
 COUNT = {"gpu": {"count": 8}}
 FAULTY = {"gpu": {"count": "eight"}}

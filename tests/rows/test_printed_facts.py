@@ -15,13 +15,13 @@ import pytest
 import yaml
 from healthy_machines import complete_machines
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, verdict_of
-from unhang.audit.rules.rules import Rule
 from unhang.commands.printed_facts import Output, Printed
 from unhang.commands.printed_findings import judged_nodes
 from unhang.commands.printed_nodes import Node
 from unhang.jobs.diagnose.audited import OF_A_TOOL
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.examples import catalogue_view, verdict_of
+from unhang.judge.rules.rules import Rule
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PRINTERS = yaml.safe_load((FIXTURES / "printers.yml").read_text(encoding="utf-8"))

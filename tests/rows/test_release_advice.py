@@ -12,8 +12,8 @@ from packaging.version import Version
 
 from unhang.act.plan.planning import PlanOptions, plan_run
 from unhang.act.plan.role_coverage import repairs_of_run
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.triage.run_judging import judge_folder
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.triage.run_judging import judge_folder
 
 TABLES = ("nccl_issues", "driver_issues", "software_issues")
 NO_CONDITIONS = {

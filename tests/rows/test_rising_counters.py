@@ -12,8 +12,8 @@ from healthy_platforms import PLATFORMS
 from house_faults import proof_fault
 from run_folders import Fleet
 
-from unhang.audit.rules.rules import SEVERITIES
-from unhang.audit.triage.run_judging import judge_folder
+from unhang.judge.rules.rules import SEVERITIES
+from unhang.judge.triage.run_judging import judge_folder
 
 ROWS = case_rows(__file__)
 

@@ -19,11 +19,11 @@ from unhang.audit.report import phrases
 from unhang.audit.report.filtering import Filter, narrowed
 from unhang.audit.report.folding import fold_findings
 from unhang.audit.report.manual_work import with_manual_work
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.run.documents import NodeDocument, to_fragment
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.triage.run_judging import judge_folder
 
 ROWS = case_rows(__file__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.audit.reference.rules_by_fact import rules_by_fact
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.schemas.shapes import fact_shapes
+from unhang.judge.reference.rules_by_fact import rules_by_fact
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 USED = rules_by_fact(CATALOGUE)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 from house_faults import house_faults, place_faults
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import check_examples
-from unhang.audit.rules.faults_among_rules import faults_among_rules
-from unhang.audit.rules.role_faults import role_faults
-from unhang.audit.rules.row_faults import row_faults
 from unhang.core.catalogue.own_files import folders_of
 from unhang.core.catalogue.rule_files import read_folders
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.examples import check_examples
+from unhang.judge.rules.faults_among_rules import faults_among_rules
+from unhang.judge.rules.role_faults import role_faults
+from unhang.judge.rules.row_faults import row_faults
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}

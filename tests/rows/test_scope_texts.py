@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.catalogue.scope_texts import TEXTS, with_texts
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 
 @pytest.mark.parametrize("scope", TEXTS)

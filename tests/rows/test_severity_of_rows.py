@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.example_nodes import example_node
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.node_rules import judge_rule, node_world
-from unhang.audit.rules.rules import RuleError, compile_rule
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.example_nodes import example_node
+from unhang.judge.rules.examples import catalogue_view
+from unhang.judge.rules.node_rules import judge_rule, node_world
+from unhang.judge.rules.rules import RuleError, compile_rule
 
 CATALOGUE = load_catalogue()
 ROW = {

@@ -10,10 +10,10 @@ import gallery
 import judge_cases
 import pytest
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.node_rules import CatalogueView
-from unhang.audit.rules.rules import tables_shape
-from unhang.audit.triage.run_judging import judge_folder
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.node_rules import CatalogueView
+from unhang.judge.rules.rules import tables_shape
+from unhang.judge.triage.run_judging import judge_folder
 
 
 def causes_of(folder, *changes, machine="dgx_h200"):

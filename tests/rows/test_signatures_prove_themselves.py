@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import pytest
 from signature_faults import pattern_faults, shape_faults
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.matching.signatures import (
@@ -20,6 +19,7 @@ from unhang.jobs.diagnose.matching.signatures import (
     signature_files,
 )
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, added_up, shares
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 ROWS = [
     {**content.get("defaults", {}), **row}

@@ -19,8 +19,8 @@ from report_picture import PICTURE, shown_words, words_in
 from unhang.act.plan.plan_document import render_plan
 from unhang.act.plan.planning import PlanOptions, plan_run
 from unhang.audit.report.screen import render_screen
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.run.actions import Setting
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDED = PROJECT / "inventory" / "demo" / "recorded"

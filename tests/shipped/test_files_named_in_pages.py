@@ -90,7 +90,7 @@ def test_a_line_of_yaml_is_wider_than_100_columns_only_where_it_cannot_be_split(
 PLACES = r"(?<![\w/.-])((?:tests|tools|module_utils|plugins|library|roles|playbooks|inventory|awx|\.ci)/[\w./-]*\w)"
 INVENTED = (
     "inventory/mycluster",
-    "tools/unhang/audit/catalogue/rules/SECTION",
+    "tools/unhang/judge/catalogue/rules/SECTION",
     "roles/swappiness",
 )  # what a reader puts a name of his own for
 

@@ -11,17 +11,17 @@ import jsonschema_rs
 import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
-from unhang.audit.judge.judging import judge_run
 from unhang.audit.report.phrases import left_out
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.engine import Engine, view_of
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.node_rules import judge_rule, node_world
-from unhang.audit.triage.run_judging import conclusion
 from unhang.core.run.documents import decode_node
 from unhang.core.run.run_input import read_run_input
 from unhang.core.schemas.policy import PolicyFile
 from unhang.core.schemas.shapes import read_schema
+from unhang.judge.fleet.judging import judge_run
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.engine import Engine, view_of
+from unhang.judge.rules.examples import catalogue_view
+from unhang.judge.rules.node_rules import judge_rule, node_world
+from unhang.judge.triage.run_judging import conclusion
 from unhang_node.base.version import VERSION
 
 TODAY = "2026-06-01"
@@ -472,8 +472,8 @@ def test_what_one_rule_takes_is_not_counted_against_the_next(tmp_path):
     ],
 )
 def test_why_a_fact_has_no_value_is_found_under_each_name_of_its_place(field, status, verdict):
-    from unhang.audit.rules.examples import catalogue_view, verdict_of
-    from unhang.audit.rules.rules import compile_rule
+    from unhang.judge.rules.examples import catalogue_view, verdict_of
+    from unhang.judge.rules.rules import compile_rule
 
     row = rule("item.python == '3.9'", for_each="torch.environments")
     torch = {
@@ -495,7 +495,7 @@ def test_why_a_fact_has_no_value_is_found_under_each_name_of_its_place(field, st
 def test_verdicts_remembered_without_measured_numbers_are_those_of_a_fresh_look(changed):
     """A rule that does not apply is cached by what its `applies` reads alone; whatever else
     changes, the answer is the rule's own."""
-    from unhang.audit.rules.rules import compile_rule
+    from unhang.judge.rules.rules import compile_rule
 
     rules = [
         compile_rule(rule("node.uptime_s > 100", id="over-uptime", applies="gpus.count > 1")),

@@ -7,9 +7,9 @@ import json
 import faulty_fleet
 import pytest
 
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.cli import main
 from unhang.core.run.own_runs import mark_as_own
+from unhang.judge.triage.run_judging import judge_folder
 
 FOREVER = ("--until", "2099-12-31", "--reason", "risers ordered", "--by", "ops")
 RULE = "pcie-width-below-max"

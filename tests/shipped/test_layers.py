@@ -18,8 +18,9 @@ CONTROLLER = """
     | core.path_arguments core.project
     core.child_processes core.command_lines core.limits core.line_pieces core.together core.list_arguments
     | core.kept_files core.signing | core.schemas | core.run | core.catalogue | core.verdict core.ansible | core.smoke_result | core.baselines core.commands
-    | jobs.__init__ jobs.flight jobs.job_files jobs.ras_counts | jobs.flight_steps | jobs.lint smoke audit.__init__ audit.rules | jobs.diagnose audit.judge audit.report
-    | jobs.inspect audit.triage audit.history audit.compare audit.reference | jobs.watch audit.ways | jobs.commands audit.commands
+    | judge.__init__ judge.rules | judge.fleet | judge.triage judge.reference
+    | jobs.__init__ jobs.flight jobs.job_files jobs.ras_counts | jobs.flight_steps | jobs.lint smoke audit.__init__ | jobs.diagnose audit.report
+    | jobs.inspect audit.history audit.compare | jobs.watch audit.ways | jobs.commands audit.commands
     | act.__init__ act.gate act.role_changes | act.plan | act.rollout | act.commands | commands | cli | __main__
 """
 NODE = """
@@ -27,7 +28,8 @@ NODE = """
     | change.__init__ change.atomic_files | change.journal | change.config | change.package change.boot change.gpu change.host | change.drain change.rollback
     | facts.merging facts.runtime_versions | facts.collect | facts.command | job
 """
-WINGS = ("jobs", "audit", "act", "smoke")  # they import the core, and meet through documents alone
+# they import the core and the judge, and meet through documents alone
+WINGS = ("jobs", "audit", "act", "smoke")
 STANDS_ON = {"act": ("audit",)}
 # what judges a running job and shows the answer
 JUDGES = """
@@ -117,7 +119,7 @@ def test_no_import_points_up(top, order):
     assert "\n".join(sorted(upward)) == ""
 
 
-def test_a_wing_imports_the_core_and_no_other_wing():
+def test_a_wing_imports_the_core_and_the_judge_and_no_other_wing():
     trees = modules(HOME / "tools" / "unhang")
     pairs = {
         (name, other) for name, tree in trees.items() for other in imports(name, tree, "unhang")
@@ -130,8 +132,7 @@ def test_a_wing_imports_the_core_and_no_other_wing():
         for name, other, here, there in pairs
         if {here, there} <= {*WINGS} and there not in (here, *STANDS_ON.get(here, ()))
     ]
-    up = [(name, other) for name, other, here, there in pairs if here == "core" and there in WINGS]
-    assert [f"{name} -> {other}" for name, other in sorted(across + up)] == []
+    assert [f"{name} -> {other}" for name, other in sorted(across)] == []
 
 
 def opens_a_mapping(node: ast.AST) -> bool:

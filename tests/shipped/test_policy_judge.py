@@ -9,8 +9,8 @@ import random
 import pytest
 
 from unhang.act.plan.policy_check import PolicyJudge
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.run.documents import to_fragment
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 TODAY = "2026-11-20"
 CATALOGUE = load_catalogue()

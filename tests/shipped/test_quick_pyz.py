@@ -16,11 +16,11 @@ from documented_command import as_typed
 from healthy_nodes import HEALTHY
 from old_interpreters import interpreter
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.node_rules import NodeView, cut, finding_texts, judge_rule, node_world
-from unhang.audit.rules.values import Undecided
 from unhang.core.run.documents import to_fragment
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.examples import catalogue_view
+from unhang.judge.rules.node_rules import NodeView, cut, finding_texts, judge_rule, node_world
+from unhang.judge.rules.values import Undecided
 
 PROJECT = Path(__file__).resolve().parents[2]
 TODAY = "2026-11-20"
@@ -220,7 +220,7 @@ def test_it_holds_every_rule_of_severity_error_and_above_and_the_packages_that_p
 def test_a_long_text_is_cut_as_the_judge_cuts_it_without_half_a_secret(pyz):
     text = f"{'word ' * 98}hf_{'aB3dE5' * 6}"
     look = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from unhang.audit.rules.node_rules import"
+        "import sys; sys.path.insert(0, sys.argv[1]); from unhang.judge.rules.node_rules import"
         " cut; print(cut(sys.argv[2]))"
     )
     done = subprocess.run(

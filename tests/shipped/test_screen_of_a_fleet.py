@@ -9,9 +9,9 @@ import faulty_fleet
 import pytest
 
 from unhang.audit.report.screen import LINES, render_screen
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.cli import main
 from unhang.core.run.own_runs import mark_as_own
+from unhang.judge.triage.run_judging import judge_folder
 
 WIDTH = 80
 

@@ -14,7 +14,7 @@ from test_layers import CONTROLLER, NODE, all_imports
 
 HOME = Path(__file__).resolve().parents[2]
 PAGE = (HOME / "docs" / "architecture.md").read_text(encoding="utf-8")
-HOUSES = ("core", "jobs", "audit", "act", "smoke")  # the core and the wings
+HOUSES = ("core", "judge", "jobs", "audit", "act", "smoke")  # what wings share, and the wings
 PACKAGES = (
     "tools/unhang",
     *(f"tools/unhang/{house}" for house in HOUSES),
@@ -117,12 +117,12 @@ def test_units_lie_in_the_folders_of_what_they_test():
 # commands, support reads sections of recorded nodes.
 DOORS = {
     "unhang.core.catalogue": {
-        "unhang.audit.rules.compiled_catalogue",
-        "unhang.audit.rules.examples",
-        "unhang.audit.rules.node_rules",
+        "unhang.judge.rules.compiled_catalogue",
+        "unhang.judge.rules.examples",
+        "unhang.judge.rules.node_rules",
         "unhang.core.schemas.shapes",
     },
-    "unhang.audit.judge": {"changed_nodes"},  # a recorded node with a fault, judged
+    "unhang.judge.fleet": {"changed_nodes"},  # a recorded node with a fault, judged
     "unhang.commands": {"unhang.cli"},
     "unhang.jobs.diagnose": {"job_diagnosis"},  # files in, the diagnosis out
     "unhang.jobs.inspect": {"inspected"},  # evidence in, the verdict out

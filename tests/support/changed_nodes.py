@@ -10,13 +10,13 @@ import re
 from healthy_platforms import PLATFORMS, on_kernel
 from healthy_sections import setting
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, judge_fragments
-from unhang.audit.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.run.documents import to_fragment
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.examples import catalogue_view, judge_fragments
+from unhang.judge.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
+from unhang.judge.rules.rules import SEVERITIES
 
 _STEP = re.compile(r"([A-Za-z_0-9]+)((?:\[[^\]]*\])*)$")
 

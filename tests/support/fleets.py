@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.judged_node import JudgedNode
-from unhang.audit.rules.found import Found
-from unhang.audit.triage.causes import triage
-from unhang.audit.triage.grouping import Explaining
+from unhang.judge.fleet.judged_node import JudgedNode
+from unhang.judge.rules.found import Found
+from unhang.judge.triage.causes import triage
+from unhang.judge.triage.grouping import Explaining
 from unhang_node.base.version import VERSION
 
 UNREAD = ("node-unreachable", "node-timeout", "node-answer-invalid", "node-missing", "node-failed")

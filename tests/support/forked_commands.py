@@ -73,10 +73,10 @@ for line in sys.stdin:
 def compile_rules():
     """Judges a node in this process: conditions are compiled when they are first asked, and forks,
     as the judge makes one, have what is compiled."""
-    from unhang.audit.rules.compiled_catalogue import load_catalogue
-    from unhang.audit.rules.engine import Engine, view_of
-    from unhang.audit.rules.examples import catalogue_view
     from unhang.core.run.documents import decode_node
+    from unhang.judge.rules.compiled_catalogue import load_catalogue
+    from unhang.judge.rules.engine import Engine, view_of
+    from unhang.judge.rules.examples import catalogue_view
 
     facts = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
     node = {

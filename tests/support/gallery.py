@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.rules.examples import judge_fragments
-from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
-from unhang.audit.rules.rules import Rule
 from unhang.core.run.documents import to_fragment
 from unhang.core.strict_yaml import load_yaml
+from unhang.judge.rules.examples import judge_fragments
+from unhang.judge.rules.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
+from unhang.judge.rules.rules import Rule
 
 GALLERY = Path(__file__).resolve().parents[1] / "fixtures" / "gallery"
 _STEP = re.compile(r"([A-Za-z_0-9]+)((?:\[[^\]]*\])*)$")

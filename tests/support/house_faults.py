@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from unhang.audit.rules.rules import Rule
 from unhang.core.schemas.shapes import every_fact, fact_shapes
+from unhang.judge.rules.rules import Rule
 
 HOSTS = frozenset((
     "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 # Read once for each worker, as for the units.
 load_catalogue()

@@ -11,11 +11,11 @@ import pytest
 from damaged_nodes import damaged, recorded_nodes
 from judge_cases import rule
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.engine import Engine
-from unhang.audit.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
-from unhang.audit.rules.rules import compile_rule, tables_shape
 from unhang.core.run.documents import InvalidNode, to_facts
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.engine import Engine
+from unhang.judge.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
+from unhang.judge.rules.rules import compile_rule, tables_shape
 
 MEASURED = (0, 1, 79, 85, 100, 3000, 10**7, 5_200_000, None)
 OF_A_GPU = ("utilization_percent", "temperature_c", "memory_used_mib", "power_draw_w")

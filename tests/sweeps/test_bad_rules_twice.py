@@ -45,7 +45,7 @@ def project(tmp_path_factory):
         told_apart({"id": f"bad-{name}", **GOOD, **change}, number)
         for number, (name, (change, _)) in enumerate(BAD.items(), 200)
     ]
-    folder = copy / "tools/unhang/audit/catalogue/rules/limits/twice"
+    folder = copy / "tools/unhang/judge/catalogue/rules/limits/twice"
     folder.mkdir()
     (folder / "bad.yml").write_text(
         json.dumps({"rules": [*rows, told_apart({"id": "good-one", **GOOD}, 100)]})

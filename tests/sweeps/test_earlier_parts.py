@@ -12,8 +12,8 @@ import pytest
 from gallery import read_gallery
 from run_folders import Fleet
 
-from unhang.audit.judge.earlier_parts import PARTS, REMEMBERED_DAYS
-from unhang.audit.triage.run_judging import judge_folder
+from unhang.judge.fleet.earlier_parts import PARTS, REMEMBERED_DAYS
+from unhang.judge.triage.run_judging import judge_folder
 
 GALLERY = {
     machine.name: machine.document["sections"]

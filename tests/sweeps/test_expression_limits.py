@@ -8,12 +8,12 @@ import gc
 import pytest
 from judge_cases import OK, sections
 
-from unhang.audit.rules.example_nodes import example_node
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.expression import compile_expression
-from unhang.audit.rules.node_rules import node_world
-from unhang.audit.rules.rules import node_names
-from unhang.audit.rules.values import RuleStopped, Undecided, World, plain
+from unhang.judge.rules.example_nodes import example_node
+from unhang.judge.rules.examples import catalogue_view
+from unhang.judge.rules.expression import compile_expression
+from unhang.judge.rules.node_rules import node_world
+from unhang.judge.rules.rules import node_names
+from unhang.judge.rules.values import RuleStopped, Undecided, World, plain
 
 TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
 

@@ -9,14 +9,14 @@ from collections import Counter
 import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
-from unhang.audit.judge.judging import judge_run
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.node_rules import MOST_FINDINGS
 from unhang.cli import main
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.run.documents import MAX_NODE_BYTES
 from unhang.core.run.run_folder import file_stem
 from unhang.core.run.run_input import read_run_input
+from unhang.judge.fleet.judging import judge_run
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.node_rules import MOST_FINDINGS
 
 TODAY = "2026-06-01"
 

@@ -10,7 +10,7 @@ import pytest
 from local_fleet import PROJECT
 
 from unhang.act.gate.deciding import Observation, decide
-from unhang.audit.triage.run_judging import judge_folder
+from unhang.judge.triage.run_judging import judge_folder
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 FACTS["sections"]["node"]["dmi"] = {

@@ -8,8 +8,8 @@ from changed_nodes import catalogue, changed, found_on_node, view, words_of
 from healthy_platforms import PLATFORMS
 from healthy_sections import package
 
-from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
+from unhang.judge.rules.node_rules import NodeView, judge_rule, node_world
 
 TABLES = {
     "nccl_issues": "nccl-release",

@@ -7,8 +7,8 @@ import dataclasses
 
 import pytest
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.faults_among_rules import fires_too
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.faults_among_rules import fires_too
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}

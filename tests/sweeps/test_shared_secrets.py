@@ -18,12 +18,12 @@ from unhang.audit.history.changes import FoundChange
 from unhang.audit.history.news import LONGEST, news_of
 from unhang.audit.history.past import node_pasts
 from unhang.audit.history.runs import PastRun
-from unhang.audit.rules.node_rules import LONGEST_EVIDENCE, cut
 from unhang.core.commands.hook_orphans import call_and_end_all
 from unhang.core.commands.row_output import show_rows
 from unhang.core.json_text import render_json
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.secrets_in_text import masked_document
+from unhang.judge.rules.node_rules import LONGEST_EVIDENCE, cut
 from unhang.smoke.commands.smoke_output import deliver
 from unhang.smoke.result import judge
 from unhang.smoke.streams import Stream

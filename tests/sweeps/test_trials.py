@@ -9,8 +9,8 @@ import pytest
 from changed_nodes import catalogue, view
 from gallery import applies_to, read_gallery
 
-from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
+from unhang.judge.rules.node_rules import NodeView, judge_rule, node_world
 
 MACHINES = read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
 ABOVE_INFO = [rule for rule in catalogue().rules if rule.severity != "info"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 # Read once for each worker: modules that load it when they are imported, and the children in which
 # commands judge and explain, find it read.

@@ -18,7 +18,7 @@ def test_every_module_of_unhang_that_the_judge_of_the_quick_check_imports_lies_i
         for module in imports_of(text)
         if module.partition(".")[0] == "unhang"
     }
-    assert ("unhang.audit.rules.values", "unhang/audit/rules/node_rules.py") in imported
+    assert ("unhang.judge.rules.values", "unhang/judge/rules/node_rules.py") in imported
     assert {(module, name) for module, name in imported if module not in modules} == set()
 
 

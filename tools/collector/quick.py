@@ -4,7 +4,7 @@ beforehand, in one file for Python 3.8 or newer.
     python tools/collector/quick.py [TARGET]
 
 For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The
-file contains the modules of tools/unhang/audit/rules, so no rule is written twice; Jinja and
+file contains the modules of tools/unhang/judge/rules, so no rule is written twice; Jinja and
 MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks
 is rewritten.
 """
@@ -21,11 +21,11 @@ from typing import Any
 import pynvml
 from jinja2 import nodes
 
-from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.rules.rules import Rule
 from unhang.core.gpu_verbs import TABLES as GPU_TABLES
 from unhang.core.run.documents import STATUSES
 from unhang.core.schemas.shapes import Shape, read_schema
+from unhang.judge.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.judge.rules.rules import Rule
 
 # the folder of the collector is no installed package
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -132,8 +132,8 @@ def rules_sources() -> dict[str, str]:
     """The rules' modules as Python 3.8 reads them."""
     unhang = PROJECT / "tools" / "unhang"
     found = {
-        f"unhang/audit/rules/{name}.py": for_python_3_8(
-            (unhang / "audit" / "rules" / f"{name}.py").read_text("utf-8")
+        f"unhang/judge/rules/{name}.py": for_python_3_8(
+            (unhang / "judge" / "rules" / f"{name}.py").read_text("utf-8")
         )
         for name in RULES
     }
@@ -142,7 +142,7 @@ def rules_sources() -> dict[str, str]:
     found |= {
         f"unhang/{folder}__init__.py": ""
         for folder in (
-            *("", "audit/", "audit/rules/"),
+            *("", "judge/", "judge/rules/"),
             *("core/", "core/run/", "core/schemas/"),
         )
     }

@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 from fakes.role_play import PROJECT
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.role_faults import role_faults
 from unhang.core.strict_yaml import load_yaml
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.role_faults import role_faults
 
 
 @cache

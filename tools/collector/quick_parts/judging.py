@@ -7,17 +7,17 @@ from functools import lru_cache
 
 from unhang_quick import data
 
-from unhang.audit.rules.node_rules import (
+from unhang.core.run.documents import to_fragment
+from unhang.core.schemas.shapes import Shape, policy_shape
+from unhang.judge.rules.node_rules import (
     CatalogueView,
     NodeView,
     finding_texts,
     judge_rule,
     node_world,
 )
-from unhang.audit.rules.rules import compile_rule, node_names, tables_shape
-from unhang.audit.rules.values import RuleStopped, Undecided
-from unhang.core.run.documents import to_fragment
-from unhang.core.schemas.shapes import Shape, policy_shape
+from unhang.judge.rules.rules import compile_rule, node_names, tables_shape
+from unhang.judge.rules.values import RuleStopped, Undecided
 
 
 class Table(dict):

@@ -1,1 +1,1 @@
-"""Facts of nodes in, findings and their causes out."""
+"""Nodes and runs in, documents and reports for people and programs out."""

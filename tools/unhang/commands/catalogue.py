@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.history.runs import moment_of
-from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.commands.catalogue_check import limited_reading
 from unhang.core.commands.common_options import (
     add_examples,
@@ -24,6 +22,8 @@ from unhang.core.commands.row_filters import add_rule_and_severity, check_rules,
 from unhang.core.commands.row_output import FORMATS, show_rows
 from unhang.core.errors import UserError
 from unhang.core.text import counted, wrapped
+from unhang.judge.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.judge.rules.rules import SEVERITIES
 
 COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
 EXAMPLES = """\

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.rules.examples import check_examples
-from unhang.audit.rules.faults_among_rules import faults_among_rules, fires_too, view_of
-from unhang.audit.rules.role_faults import role_faults
-from unhang.audit.rules.row_faults import row_faults
-from unhang.audit.rules.rules import Rule
-from unhang.audit.rules.values import printable
 from unhang.core.catalogue.own_files import is_built_in
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.project import find_project
 from unhang.core.text import counted
+from unhang.judge.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.judge.rules.examples import check_examples
+from unhang.judge.rules.faults_among_rules import faults_among_rules, fires_too, view_of
+from unhang.judge.rules.role_faults import role_faults
+from unhang.judge.rules.row_faults import row_faults
+from unhang.judge.rules.rules import Rule
+from unhang.judge.rules.values import printable
 
 EXAMPLES = """\
   unhang catalogue check site/rules     the folder that unhang audit --rules site/rules reads"""

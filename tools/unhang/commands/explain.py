@@ -14,14 +14,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.reference.explain import CONDITION, Topic, explain, names_among
-from unhang.audit.reference.nearness import suggestions
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.values import printable
 from unhang.core.commands.common_options import add_examples, add_format_option, add_rules
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.text import wrapped
+from unhang.judge.reference.explain import CONDITION, Topic, explain, names_among
+from unhang.judge.reference.nearness import suggestions
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.values import printable
 
 HOW_TO_ASK = (
     "`unhang catalogue` lists everything, `unhang explain --help` shows how to ask, `unhang"

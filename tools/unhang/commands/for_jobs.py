@@ -75,8 +75,8 @@ LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)
 
 
 def _named(text: str) -> list[str]:
-    from unhang.audit.reference.named_in_text import named_in
-    from unhang.audit.rules.compiled_catalogue import load_catalogue
+    from unhang.judge.reference.named_in_text import named_in
+    from unhang.judge.rules.compiled_catalogue import load_catalogue
 
     return named_in(load_catalogue([]), text)
 
@@ -90,9 +90,9 @@ def _run(name: str) -> tuple[Path, Sequence[Any]]:
 
 
 def _judged(files: Mapping[str, Sequence[str]]) -> Printed:
-    from unhang.audit.rules.compiled_catalogue import load_catalogue
     from unhang.commands.printed_findings import judged_nodes
     from unhang.commands.printed_nodes import printed_nodes
+    from unhang.judge.rules.compiled_catalogue import load_catalogue
 
     nodes = printed_nodes(files)
     return judged_nodes(load_catalogue([]), nodes) if nodes else ((), {})

@@ -8,22 +8,22 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from unhang.audit.judge.drift_advice import with_advice
-from unhang.audit.judge.peer_groups import hardware_of
-from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.audit.rules.engine import Engine, Listed, NodeVerdicts
-from unhang.audit.rules.example_nodes import example_node
-from unhang.audit.rules.examples import catalogue_view
-from unhang.audit.rules.groups import Ballot, add_votes, judge_group
-from unhang.audit.rules.rules import Rule
-from unhang.audit.rules.syntax import Path
-from unhang.audit.triage.causes import first_to_act
 from unhang.commands.printed_facts import Printed
 from unhang.commands.printed_nodes import Node
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import ANY, fact_shapes
 from unhang.jobs.diagnose.looked import Printed as JudgedOutput
 from unhang.jobs.diagnose.looked import PrintedFault, Read
+from unhang.judge.fleet.drift_advice import with_advice
+from unhang.judge.fleet.peer_groups import hardware_of
+from unhang.judge.rules.compiled_catalogue import Catalogue
+from unhang.judge.rules.engine import Engine, Listed, NodeVerdicts
+from unhang.judge.rules.example_nodes import example_node
+from unhang.judge.rules.examples import catalogue_view
+from unhang.judge.rules.groups import Ballot, add_votes, judge_group
+from unhang.judge.rules.rules import Rule
+from unhang.judge.rules.syntax import Path
+from unhang.judge.triage.causes import first_to_act
 
 _INDEX = re.compile(r"\[\d+\]")
 _NOT_KNOWN = re.compile(

@@ -10,17 +10,17 @@ from changed_nodes import changed
 from healthy_platforms import PLATFORMS
 from judge_cases import node, rule, sections, write_rules, write_run
 
-from unhang.audit.judge.judging import judge_run
-from unhang.audit.judge.waiver_rows import Wish, waiver_rows
-from unhang.audit.judge.waiver_text import with_waivers
 from unhang.audit.report.table import render_table
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.triage.run_judging import conclusion, judge_folder
 from unhang.cli import main
 from unhang.core.errors import UserError
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.run.run_input import read_run_input
 from unhang.core.schemas.policy import waivers_of
+from unhang.judge.fleet.judging import judge_run
+from unhang.judge.fleet.waiver_rows import Wish, waiver_rows
+from unhang.judge.fleet.waiver_text import with_waivers
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.triage.run_judging import conclusion, judge_folder
 
 SLOW = rule(
     "driver.loaded.version == '545.23.08'",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.smoke_result import Collective, Group
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.smoke.bandwidth import (
     bus_factor,
     collective_rows,

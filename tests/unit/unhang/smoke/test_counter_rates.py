@@ -247,7 +247,7 @@ def test_the_device_is_told_from_the_counter():
 
 
 def test_every_row_of_the_table_says_where_its_rate_is_from():
-    from unhang.audit.rules.compiled_catalogue import load_catalogue
+    from unhang.judge.rules.compiled_catalogue import load_catalogue
 
     table = load_catalogue().tables["counter_rates"]
     assert set(RATES) == {name for name, row in table.items() if "per_minute" in row}

@@ -39,7 +39,6 @@ from unhang.act.plan.planning import (
 )
 from unhang.act.plan.scheduler_jobs import SchedulerJobs
 from unhang.audit.commands.filters import Filters, add_filters, asked_filter, typed
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.commands.common_options import (
     add_examples,
     add_flag,
@@ -62,6 +61,7 @@ from unhang.core.run.run_input import read_nodes, read_run_input
 from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, visible
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 FORMATS = ("table", "csv", "json")
 COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "refused", "person")

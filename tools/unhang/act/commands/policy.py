@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 from unhang.act.plan.policy_from_nodes import Draft, policy_from_nodes, render_policy
 from unhang.audit.commands.audit_ways import ReadOptions, folder_of, read_nodes
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.baselines import bandwidth_rows, read_baselines
 from unhang.core.commands.common_options import (
     add_examples,
@@ -27,6 +26,7 @@ from unhang.core.run import run_folder, whole_files
 from unhang.core.run.documents import InvalidNode, to_facts
 from unhang.core.run.record import Finding, read_findings_record
 from unhang.core.text import visible
+from unhang.judge.triage.run_judging import judge_folder
 
 SERIOUS = ("critical", "error")
 MOST_SHOWN = 8

@@ -22,7 +22,6 @@ from unhang.act.gate.outcome import exit_code
 from unhang.act.gate.records import read_gate
 from unhang.audit.commands.audit_ways import ReadOptions, folder_of
 from unhang.audit.report.gate import render_gate, render_gate_junit
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core import project
 from unhang.core.ansible import ansible_env, packed_pynvml
 from unhang.core.ansible.play_process import Played
@@ -52,6 +51,7 @@ from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import public_key
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import data_for_ansible
+from unhang.judge.rules.rules import SEVERITIES
 
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\

@@ -26,12 +26,12 @@ from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.plan.role_coverage import Remedying, remedying_of
 from unhang.act.plan.scheduler_jobs import SchedulerJobs, hosts_to_ask, is_busy, with_jobs
 from unhang.act.plan.waves import WaveLimits, plan_waves
-from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.core.errors import UserError
 from unhang.core.run.documents import NodeDocument
 from unhang.core.run.findings import blamed_hosts
 from unhang.core.run.run_input import RunInput, natural, read_nodes, read_run_input
 from unhang.core.text import visible
+from unhang.judge.rules.compiled_catalogue import Catalogue
 from unhang_node.base.nvml.names import domain_name
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"

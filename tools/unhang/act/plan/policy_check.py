@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.audit.rules.engine import Engine
-from unhang.audit.rules.expression import Path
-from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView
-from unhang.audit.rules.rules import Rule, tables_shape
 from unhang.core.run.documents import to_fragment
 from unhang.core.schemas.policy import Policy, one_line, policy_faults, waivers_of
 from unhang.core.schemas.shapes import fact_shapes
+from unhang.judge.rules.compiled_catalogue import Catalogue
+from unhang.judge.rules.engine import Engine
+from unhang.judge.rules.expression import Path
+from unhang.judge.rules.node_rules import CatalogueView, Judged, NodeView
+from unhang.judge.rules.rules import Rule, tables_shape
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 SERIOUS = ("critical", "error")

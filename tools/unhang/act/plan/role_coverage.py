@@ -17,11 +17,11 @@ from unhang.act.plan.policy_check import PolicyJudge
 from unhang.act.plan.role_remedies import LONGEST, Reads, RoleRemedies, sort_remedies
 from unhang.act.role_changes.nccl_setting_check import Known, read_known
 from unhang.act.role_changes.node_refusals import image, kernel_refusals, ownership
-from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.audit.rules.found import Found
 from unhang.core.run.documents import NodeDocument
 from unhang.core.run.run_input import RunInput, read_node
 from unhang.core.text import visible
+from unhang.judge.rules.compiled_catalogue import Catalogue
+from unhang.judge.rules.found import Found
 
 Finding = Mapping[str, Any]
 _DRIVER_ROLES = ("gpu_driver", "fabric_manager")

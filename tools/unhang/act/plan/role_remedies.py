@@ -9,12 +9,12 @@ from typing import Any
 
 from unhang.act.plan.departures import Present, departs, reads_version
 from unhang.act.role_changes.nccl_setting_check import Known
-from unhang.audit.rules.remedies import INVENTORY, PolicyRequest, merge_requests
-from unhang.audit.rules.role_needs import NEEDS, reaches, unconfigured_text
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.schemas.policy import Policy
 from unhang.core.strict_json import value_at
 from unhang.core.text import visible
+from unhang.judge.rules.remedies import INVENTORY, PolicyRequest, merge_requests
+from unhang.judge.rules.role_needs import NEEDS, reaches, unconfigured_text
+from unhang.judge.rules.rules import SEVERITIES
 
 # The order in playbooks/remediate.yml: kernel first, because a driver is built for it; packages are
 # held last.

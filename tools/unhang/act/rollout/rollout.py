@@ -14,13 +14,13 @@ from unhang.act.rollout.baseline import Baseline, baseline_of, to_document
 from unhang.act.rollout.hardware import losses, read_hardware
 from unhang.act.rollout.kept import keep_proof
 from unhang.act.rollout.proof import Asked, prove
-from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.run.documents import NodeDocument
 from unhang.core.run.record import FINDINGS, Finding, read_findings_record
 from unhang.core.run.run_folder import file_stem
 from unhang.core.run.run_input import RunInput, of_one_host, read_nodes, read_run_input
 from unhang.core.run.whole_files import write_atomically
+from unhang.judge.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.judge.triage.run_judging import judge_folder
 
 BEFORE = "findings-before.json"
 

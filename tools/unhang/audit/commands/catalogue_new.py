@@ -11,11 +11,6 @@ from typing import Any
 
 import yaml
 
-from unhang.audit.judge.drafts import Draft, draft_rule
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
-from unhang.audit.rules.syntax import shape_at
-from unhang.audit.rules.values import printable
 from unhang.core.catalogue.rule_files import own_rule_ids
 from unhang.core.commands.common_options import (
     add_examples,
@@ -25,6 +20,11 @@ from unhang.core.commands.common_options import (
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, run_limited
 from unhang.core.schemas.shapes import ANY, Shape
+from unhang.judge.fleet.drafts import Draft, draft_rule
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
+from unhang.judge.rules.syntax import shape_at
+from unhang.judge.rules.values import printable
 
 EXAMPLES = """\
   unhang catalogue new numa-on --when 'limits.numa_balancing and gpus.count >= 2'

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from unhang.audit.rules.rules import SEVERITIES
+from unhang.judge.rules.rules import SEVERITIES
 
 DEFAULT = "warning"  # a finding of info is shown, but does not make a script fail
 

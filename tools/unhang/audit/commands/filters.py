@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.report.filtering import Filter, narrowed
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import OWNERS
 from unhang.core.commands.common_options import add_repeatable
 from unhang.core.commands.options import Options
@@ -27,6 +25,8 @@ from unhang.core.run.run_folder import read_node
 from unhang.core.run.run_input import node_paths
 from unhang.core.strict_json import read_bounded
 from unhang.core.text import visible
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.rules import SEVERITIES
 
 OPTIONS = ("host", "group", "rule", "severity", "owner")
 MOST_LISTED = 12  # number of names in a message that lists the known ones

@@ -15,7 +15,6 @@ from unhang.audit.commands.run_news import tell
 from unhang.audit.history.changes import CHANGED, NEW, Changes, changes_between
 from unhang.audit.history.rendering import render_changes
 from unhang.audit.history.runs import PastRun, last_two, named, run_at
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core import project
 from unhang.core.commands.common_options import (
     add_examples,
@@ -29,6 +28,7 @@ from unhang.core.commands.row_output import FORMATS, Row, show_rows
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
 from unhang.core.secrets_in_text import masked_fields
+from unhang.judge.rules.rules import SEVERITIES
 
 COLUMNS = ("change", "severity", "rule", "title", "place", "fact", "before", "now", "hosts")
 EXAMPLES = """\

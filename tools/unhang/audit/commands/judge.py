@@ -13,8 +13,6 @@ from unhang.audit.commands.filters import filtered
 from unhang.audit.commands.judging_options import JudgingOptions, add_judging_options
 from unhang.audit.commands.node_documents import is_document, run_of_documents
 from unhang.audit.commands.run_output import check_page, page_of, show
-from unhang.audit.rules.values import printable
-from unhang.audit.triage.run_judging import SHOWN_FAULTS, judge_folder
 from unhang.core.commands.common_options import (
     add_examples,
     add_value,
@@ -27,6 +25,8 @@ from unhang.core.run import run_folder
 from unhang.core.run.findings import read_findings
 from unhang.core.run.handed_over import HandedOver
 from unhang.core.text import counted
+from unhang.judge.rules.values import printable
+from unhang.judge.triage.run_judging import SHOWN_FAULTS, judge_folder
 
 EXAMPLES = """\
   unhang judge                                            the last run again

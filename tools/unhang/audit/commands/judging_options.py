@@ -8,12 +8,12 @@ from pathlib import Path
 from unhang.audit.commands.fail_on import add_fail_on
 from unhang.audit.commands.filters import add_filters, check_filters
 from unhang.audit.commands.run_output import ShownRun, add_format, check_page
-from unhang.audit.triage.run_judging import check_rules_and_policy
 from unhang.core.commands.common_options import (
     add_rules,
     add_value,
 )
 from unhang.core.commands.hooks import Hooks, add_hooks, check_hooks
+from unhang.judge.triage.run_judging import check_rules_and_policy
 
 
 def add_judging_options(parser: argparse.ArgumentParser, policy: str, *, is_new: bool) -> None:

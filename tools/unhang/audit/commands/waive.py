@@ -8,8 +8,6 @@ import difflib
 import getpass
 from pathlib import Path
 
-from unhang.audit.judge.waiver_rows import Wish, waiver_rows
-from unhang.audit.judge.waiver_text import render_rows, with_waivers
 from unhang.core.commands.common_options import (
     add_examples,
     add_repeatable,
@@ -24,6 +22,8 @@ from unhang.core.run.own_runs import is_own, own_inventories
 from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.strict_yaml import MAX_BYTES
 from unhang.core.text import visible
+from unhang.judge.fleet.waiver_rows import Wish, waiver_rows
+from unhang.judge.fleet.waiver_text import render_rows, with_waivers
 
 EXAMPLES = """\
   unhang waive acs-on-bare-metal --until 2026-12-31 --reason 'virtual machines until the move'   on every node that has it

@@ -11,9 +11,9 @@ from unhang.audit.history.configuration import OF_ANY_MACHINE, Configuration, re
 from unhang.audit.history.fact_changes import changes_of_section
 from unhang.audit.history.runs import PastRun
 from unhang.audit.history.verdicts import NODE_SCOPE, Place, Verdict, Verdicts, read_verdicts
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.run.run_input import natural
 from unhang.core.strict_json import parse_strictly
+from unhang.judge.rules.rules import SEVERITIES
 
 NEW, CHANGED, WAIVED, RESOLVED, NOT_JUDGED = "new", "changed", "waived", "resolved", "not judged"
 WORDS = (NEW, CHANGED, WAIVED, RESOLVED, NOT_JUDGED)

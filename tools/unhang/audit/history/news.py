@@ -9,10 +9,10 @@ from typing import Any
 from unhang.audit.history.changes import CHANGED, NEW, RESOLVED, FoundChange
 from unhang.audit.history.runs import PastRun
 from unhang.audit.report.folding import item_label
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import visible
+from unhang.judge.rules.rules import SEVERITIES
 
 MOST_ROWS = 100  # of each kind: a message has an end, whatever happens to a fleet
 MOST_LINES = 20  # of `text`

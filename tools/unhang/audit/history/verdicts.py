@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from unhang.audit.history.runs import PastRun
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.errors import UserError
 from unhang.core.run.findings import blameless_hosts
 from unhang.core.run.record import FINDINGS, Findings, read_findings_record
 from unhang.core.secrets_in_text import cut_without_secrets
+from unhang.judge.rules.rules import SEVERITIES
 
 LONGEST_FOUND = 300
 NODE_SCOPE = "node"

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from unhang.audit.report import phrases
 from unhang.audit.report.folding import Fold, fold_findings
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.text import counted, visible
+from unhang.judge.rules.rules import SEVERITIES
 
 # characters of one set of hosts in the heading; number of sets in the details, which have every
 # host

@@ -14,11 +14,11 @@ from typing import Any
 
 from unhang.audit.report import phrases
 from unhang.audit.report.folding import item_label
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.run.findings import NOT_A_GPU_NODE, blamed_hosts, hosts_of
 from unhang.core.text import cell_for_csv, text_for_sarif, visible
+from unhang.judge.rules.rules import SEVERITIES
 
 COLUMNS = (
     "severity",

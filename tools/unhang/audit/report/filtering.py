@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.run.findings import OF_POLICY, hosts_of
+from unhang.judge.rules.rules import SEVERITIES
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from prometheus_client.registry import Collector
 
 from unhang import __version__
 from unhang.audit.report.phrases import rules_left_out
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.run.documents import STATUSES
 from unhang.core.run.findings import NODE_VERDICTS, hosts_of
 from unhang.core.text import visible
+from unhang.judge.rules.rules import SEVERITIES
 
 CHECK_VERDICTS = ("pass", "fail", "unknown", "waived", "skip")
 Rows = Iterable[tuple[tuple[str, ...], float]]

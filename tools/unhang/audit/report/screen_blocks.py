@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unhang.audit.report import phrases
-from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.command_lines import command_lines
 from unhang.core.quotes import leading_words
@@ -17,6 +16,7 @@ from unhang.core.run.actions import Setting, command
 from unhang.core.run.findings import DISPUTED, NOT_A_GPU_NODE
 from unhang.core.table import STYLES
 from unhang.core.text import counted, visible
+from unhang.judge.rules.rules import SEVERITIES
 
 LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40

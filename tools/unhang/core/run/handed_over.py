@@ -20,7 +20,7 @@ class HandedOver:
 
     plan        {fault, limits, totals, waves, refused, person}
     rollout     {fault, fleet, waves, rows}
-    repairs     who repairs the findings of each host, see audit.triage; None: the rule's role is
+    repairs     who repairs the findings of each host, see judge.triage; None: the rule's role is
     shown
     """
 

@@ -12,8 +12,8 @@ from unhang.act.plan.host_plan import plan_for_host
 from unhang.act.plan.plan_document import Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
 from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.role_coverage import remedying_of
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.run.documents import NodeDocument, to_fragment
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 DAY = "2026-11-20"
 REMEDYING = remedying_of(load_catalogue(), DAY)

@@ -11,9 +11,9 @@ import pytest
 from unhang.act.plan.plan_document import render_plan
 from unhang.act.plan.planned_findings import PlannedFinding, PlannedFindings, read_planned_findings
 from unhang.act.plan.planning import plan_run
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.errors import UserError
 from unhang.core.run.findings import read_findings
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 

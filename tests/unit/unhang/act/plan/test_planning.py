@@ -35,7 +35,6 @@ from unhang.act.plan.plan_view import plan_view
 from unhang.act.plan.planning import PlanOptions, plan_run, without_collections
 from unhang.act.rollout.targets import limits_of
 from unhang.audit.report.html import render_html
-from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.cli import command_and_parser, main
 from unhang.core.errors import UserError
 from unhang.core.run.actions import Setting
@@ -43,6 +42,7 @@ from unhang.core.run.own_runs import mark_as_own
 from unhang.core.run.run_folder import file_stem
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.act.plan.policy_check import SET, STAYS, decides, foreseen_sections, refusals_of
-from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 TODAY = "2026-11-20"
 CATALOGUE = load_catalogue()

@@ -7,7 +7,7 @@ import pytest
 from case_rows import case_rows
 
 from unhang.act.plan.role_remedies import resolve_policy
-from unhang.audit.rules.remedies import PolicyRequest
+from unhang.judge.rules.remedies import PolicyRequest
 
 ROWS = case_rows(__file__)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.row_faults import BY_A_PART_OF_THE_NAME
 from unhang.commands.catalogue import older_than
 from unhang.core import catalogue
 from unhang.core.catalogue.own_tables import table
 from unhang.core.errors import UserError
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.row_faults import BY_A_PART_OF_THE_NAME
 
 FIELDS = {
     "branch": {"kind": "text", "says": "the branch"},

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from unhang.act.rollout.journal import begin
-from unhang.audit.judge.findings import write_findings
+from unhang.judge.fleet.findings import write_findings
 
 AT = "2026-11-20T07:00:00Z"
 

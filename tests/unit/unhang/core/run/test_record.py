@@ -8,9 +8,9 @@ import json
 import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
 
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.errors import UserError
 from unhang.core.run.record import read_findings_record, read_gate_smoke
+from unhang.judge.triage.run_judging import judge_folder
 
 
 @pytest.mark.slow
