@@ -26,14 +26,14 @@ from measured_child import measured
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "support")]
 
-from unhang.audit.judge import judging  # noqa: E402
-from unhang.audit.judge.judging import judge_run  # noqa: E402
-from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
-from unhang.audit.rules.rules import compile_rule  # noqa: E402
-from unhang.audit.triage.run_judging import conclusion  # noqa: E402
 from unhang.core.run.documents import NodeDocument, decode_node  # noqa: E402
 from unhang.core.run.run_input import RunInput, read_run_input  # noqa: E402
 from unhang.core.schemas.shapes import Shape, fact_shapes  # noqa: E402
+from unhang.judge.fleet import judging  # noqa: E402
+from unhang.judge.fleet.judging import judge_run  # noqa: E402
+from unhang.judge.rules.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
+from unhang.judge.rules.rules import compile_rule  # noqa: E402
+from unhang.judge.triage.run_judging import conclusion  # noqa: E402
 
 RECORDING = ROOT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 POLICY = {

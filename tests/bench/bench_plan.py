@@ -22,10 +22,10 @@ from measured_child import measured
 
 from unhang.act.plan.plan_document import render_plan
 from unhang.act.plan.planning import PlanOptions, plan_run
-from unhang.audit.judge.judging import judge_run
-from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.triage.run_judging import conclusion
 from unhang.core.run.run_input import read_run_input
+from unhang.judge.fleet.judging import judge_run
+from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.triage.run_judging import conclusion
 
 DAY = "2026-11-20"
 DRIVER = "580.159.04"  # the policy names another one

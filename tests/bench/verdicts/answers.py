@@ -38,13 +38,23 @@ def unfolded(text: str) -> tuple[int, ...]:
 
 
 def ask_unhang(files: Iterable[Path], pids: dict[str, int] | None = None) -> Answer:
+    ranks = {str(pid): int(rank) for rank, pid in (pids or {}).items()}
+    return answer_of(json.loads(printed_of(files, "json")), ranks)
+
+
+def named_at_first(files: Iterable[Path]) -> tuple[int, ...]:
+    """Ranks of the first line that a person sees."""
+    found = _RANKS.search(printed_of(files, "table").partition("\n")[0])
+    return unfolded(found[1]) if found else ()
+
+
+def printed_of(files: Iterable[Path], form: str) -> str:
     from unhang.cli import main
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
-        main(["diagnose", "-o", "json", *map(str, files)])
-    ranks = {str(pid): int(rank) for rank, pid in (pids or {}).items()}
-    return answer_of(json.loads(printed.getvalue()), ranks)
+        main(["diagnose", "-o", form, *map(str, files)])
+    return printed.getvalue()
 
 
 def answer_of(document: dict[str, Any], ranks: dict[str, int] | None = None) -> Answer:

@@ -1,13 +1,14 @@
 """Runs the scenes of scenes.py on this machine and keeps what people bring of each.
 
-    python3 tests/bench/verdicts/record.py --out FOLDER [--round 2] [--only NAME,...]
+    python3 tests/bench/verdicts/record.py --out FOLDER [--round N] [--only NAME,...]
     [--budget-s 540] [--world 8] [--host-size 4] [--at-once 3] [--backend gloo]
 
 Needs torch and py-spy on the path, nothing of this project. Eight ranks stand on four GPUs as two
 hosts, on two as four (NCCL_HOSTID), which talk through loopback; NVLink multicast stays off. Every
 rank has its own session, and only these are ended. FOLDER/SHAPE-KIND.tar.xz has truth.json,
 log.txt, dumps/, stacks/ (text and JSON of py-spy), ras.txt and ras.json, without this machine's
-names and paths. Exit code 1: a scene failed, or the budget ended before all were recorded.
+names and paths. In round 3 others compute on the same GPUs and all processors. Exit code 1: a scene
+failed, or the budget ended before all were recorded.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +34,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from evidence import Machine, ask_ras, pack, stacks_of
-from scenes import ROUNDS, Scene, all_scenes
+from scenes import BESIDE, ROUNDS, Scene, all_scenes
 
 HERE = Path(__file__).resolve().parent
 START_S, ENDS_S = 90.0, 20.0
 FIRST_LOOK_S = 3.0  # after the fault, well before the watchdog's PG_TIMEOUT_S of train.py
+STRANGERS = """
+import torch
+all = [torch.ones(4096, 4096, device=one) for one in range(torch.cuda.device_count())]
+while True:
+    for one in all:
+        one @ one
+        torch.cuda.synchronize(one.device)
+"""
 SCENE_S = 45.0  # what one scene takes; none is begun with less of the budget left
 
 
@@ -67,6 +77,19 @@ class Job:
 
     def is_gone(self) -> bool:
         return all(rank.poll() is not None for rank in self.ranks)
+
+
+@contextlib.contextmanager
+def strangers(setup: Setup, round_: int) -> Iterator[None]:
+    """Of each processor one that is busy, and one for all GPUs."""
+    scripts = (STRANGERS, *["while True: pass"] * (os.cpu_count() or 1)) * (round_ == BESIDE)
+    others = [subprocess.Popen([setup.python, "-c", script]) for script in scripts]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def environment(setup: Setup, scene: Scene, slot: int, folder: Path, rank: int) -> dict[str, str]:
@@ -268,7 +291,8 @@ def main() -> int:
     )
     chosen = [known[name] for name in names if name not in given.without.split(",")]
     chosen.sort(key=lambda scene: scene.faulted is not None)  # the short ones first
-    return 1 if run_all(setup, chosen, given.at_once) else 0
+    with strangers(setup, given.round):
+        return 1 if run_all(setup, chosen, given.at_once) else 0
 
 
 if __name__ == "__main__":

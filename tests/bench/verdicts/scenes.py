@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SHAPES = ("data", "tensor", "pipeline", "expert")
-ROUNDS = {1: SHAPES, 2: (*SHAPES, "mixed")}
+ROUNDS = {1: SHAPES, 2: (*SHAPES, "mixed"), 3: (*SHAPES, "mixed")}
+BESIDE = 3  # the round in which strangers compute on the same GPUs and processors
 # {kind: (what the injector did, kinds of evidence that cannot show which rank it was)}
 FAULTS = {
     "never": ("sleeps and never enters its next operation", ()),
@@ -30,9 +31,10 @@ HEALTHY = {
     "healthy-running": "trains; everything was recorded while it ran",
     "healthy-saving": "rank 0 writes a checkpoint, all others wait in a barrier; trains on later",
 }
+KINDS = {BESIDE: ("never", "loader", *HEALTHY)}
 ONLY_IN = {"peer": ("pipeline",)}  # needs send and recv
 # by round, in turn; those of peer are of a stage that has two after it
-RANKS = {1: (5, 2, 6, 1, 3, 4), 2: (3, 7, 0, 6, 1, 2, 5)}
+RANKS = {1: (5, 2, 6, 1, 3, 4), 2: (3, 7, 0, 6, 1, 2, 5), 3: (4, 1, 6, 2, 7)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Scene:
 def all_scenes(world: int, round_: int = 1) -> list[Scene]:
     """Kind by kind, so that a budget that ends early leaves each shape its share. A later round has
     the same faults in other ranks, steps and shapes: jobs that nothing was learnt from."""
-    kinds = [*FAULTS, *HEALTHY]
+    kinds = KINDS.get(round_, (*FAULTS, *HEALTHY))
     pairs = [
         (shape, kind)
         for kind in kinds

@@ -13,6 +13,7 @@ right       the first rank that is named is the one with the fault, with at most
 other       another rank comes first
 silent      no rank is named
 sure        said with certainty and wrong: another rank, or unlike operations where all were alike
+first line  how many ranks of the screen's first line are not those with the fault
 accused     a healthy job gets a cause above info, or a rank that is waited for; that rank 0 is,
             while it saves, is allowed
 """
@@ -25,7 +26,7 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from answers import Answer, ask_torch, ask_unhang, unfolded
+from answers import Answer, ask_torch, ask_unhang, named_at_first, unfolded
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENES = ROOT / "tests" / "fixtures" / "verdicts"
@@ -50,7 +51,7 @@ TORCH = "torchfrtrace"
 UNLIKE = ("operation", "size", "peer", "order")
 DESYNC = "rank_desync_app"
 COLUMNS = ("evidence", "right", "share", "other rank first", "silent", "sure and wrong",
-    "healthy, accused", "faults that it cannot show: a rank named",
+    "first line: wrong ranks of all", "healthy, accused",
 )  # fmt: skip
 AIMS = {"alone": 0.9, "all": 0.95}
 
@@ -62,6 +63,7 @@ class Scored:
     truth: dict[str, Any]
     outcome: str
     sure_and_wrong: bool
+    first_line: tuple[int, ...] = ()
 
     @property
     def can_show(self) -> bool:
@@ -100,7 +102,8 @@ def score_scene(folder: Path) -> list[Scored]:
         if files := files_of(folder, evidence):
             answer = ask_unhang(files, truth["pids"])
             wrong = is_sure_and_wrong(answer, truth)
-            scored.append(Scored(name, evidence, truth, outcome_of(answer, truth), wrong))
+            outcome, first = outcome_of(answer, truth), named_at_first(files)
+            scored.append(Scored(name, evidence, truth, outcome, wrong, first))
     answer = ask_torch(folder / "dumps")
     return [*scored, Scored(name, TORCH, truth, outcome_of(answer, truth), False)]
 
@@ -136,33 +139,15 @@ def table(scored: list[Scored]) -> list[str]:
         of = [row for row in scored if row.evidence == evidence]
         faults = [row for row in of if not row.truth["healthy"]]
         shown = Counter(row.outcome for row in faults if row.can_show)
-        hidden = [row for row in faults if not row.can_show]
         healthy = [row for row in of if row.truth["healthy"]]
         accused = sum(row.outcome == "accused" for row in healthy)
-        named = sum(row.outcome != "silent" for row in hidden)
         total = shown.total()
+        first = [rank in row.truth["faulted"] for row in faults for rank in row.first_line]
         rows.append(
             f"| {evidence} | {shown['right']} of {total} | {shown['right'] / (total or 1):.2f} |"
             f" {shown['other']} | {shown['silent']} | {sum(row.sure_and_wrong for row in of)} |"
-            f" {accused} of {len(healthy)} | {f'{named} of {len(hidden)}' if hidden else ''} |"
+            f" {first.count(False)} of {len(first)} | {accused} of {len(healthy)} |"
         )
-    return rows
-
-
-def table_of_kinds(scored: list[Scored]) -> list[str]:
-    columns = (*EVIDENCE, TORCH)
-    rows = [f"| fault | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
-    cells: dict[str, dict[str, list[Scored]]] = defaultdict(lambda: defaultdict(list))
-    for row in scored:
-        cells[row.truth["kind"]][row.evidence].append(row)
-    for kind, of in cells.items():
-        texts = [
-            f"{sum(row.outcome == 'right' for row in of[name])} of {len(of[name])}"
-            if of[name] and of[name][0].can_show
-            else ""
-            for name in columns
-        ]
-        rows.append(f"| {kind} | {' | '.join(texts)} |")
     return rows
 
 
@@ -176,12 +161,11 @@ def misses_of(scored: list[Scored]) -> list[str]:
         aim = AIMS["all" if evidence == "all" else "alone"]
         if share < aim:
             misses.append(f"{evidence}: {share:.2f} right, aim {aim}")
-        misses += [
-            f"{row.scene} by {evidence}: accused" for row in rows if row.outcome == "accused"
-        ]
-        misses += [
-            f"{row.scene} by {evidence}: sure and wrong" for row in rows if row.sure_and_wrong
-        ]
+        for row in rows:
+            if row.sure_and_wrong or row.outcome == "accused":
+                misses.append(
+                    f"{row.scene} by {evidence}: {row.outcome}, sure: {row.sure_and_wrong}"
+                )
     return misses
 
 
@@ -206,7 +190,7 @@ def main() -> int:
     given = parser.parse_args()
     only = set(filter(None, given.only.split(",")))
     scored = [row for folder in scenes_in(given.jobs, only) for row in score_scene(folder)]
-    lines = [*table(scored), "", *table_of_kinds(scored)]
+    lines = table(scored)
     if given.public and given.public.is_dir():
         lines += ["", *score_public(given.public)]
     if given.misses:
