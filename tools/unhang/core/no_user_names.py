@@ -1,4 +1,4 @@
-"""Words that stand where a user's name may stand, and that name no person: accounts of programs,
+"""Words that appear where a user's name may, and that name no person: accounts of programs,
 folders below /home, and what is said of users."""
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _MAC = re.compile(
 _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _HOME = re.compile(r"(/(?:home|Users|nfs/home|data/home)/)([^/\s\"':,]{1,64})")
 _USER = r"(?P<user>[A-Za-z_][\w.-]{0,31}(?<![.-]))"
-# Where a user's name stands; what stands before it stays.
+# Where a user's name is; what comes before it stays.
 _USERS = (
     re.compile(rf"(?:\b(?:[ug]id|groups)=|(?<=\),))\d{{1,10}}\({_USER}(?=\))"),
     re.compile(
@@ -131,7 +131,7 @@ class Mask:
         return self._names.setdefault((kind, name), f"<{kind}-{count + 1}>")
 
     def _user(self, found: re.Match[str]) -> str:
-        """A name that the evidence shows to be one; other words stand behind "user" too."""
+        """A name that the evidence shows to be one; other words follow "user" too."""
         name = found["user"]
         return (
             found.group()[: -len(name)] + self._named("user", name)
@@ -184,7 +184,7 @@ def users_in(value: Any) -> Iterator[str]:
 
 
 def _is_no_word(user: str) -> bool:
-    """Whether a user's name can be masked wherever it stands, because it is no ordinary word."""
+    """Whether a user's name can be masked wherever it is, because it is no ordinary word."""
     return (
         len(user) >= _SHORTEST_EVERYWHERE
         and user.lower() not in ALSO_WORDS

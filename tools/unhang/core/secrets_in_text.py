@@ -1,4 +1,4 @@
-"""Finds passwords, tokens and keys in text: by what stands around a value, and by the form that the
+"""Finds passwords, tokens and keys in text: by what is around a value, and by the form that the
 one who issues it documents. Values in, values out.
 
 Text is masked as it was read, before anything is escaped or cut: a key in PEM spans lines, and an
@@ -29,7 +29,7 @@ LONGEST_BEGINNING, LONGEST_IN_A_TAG = 120, 1_002  # characters by which a value 
 # characters of a text whose answer is kept, and how many: nodes of a fleet say the same
 LONGEST_KEPT, MOST_KEPT = 400, 20_000
 
-# Whole blocks, and the lines of one of which the first line is missing: \n may stand there as two
+# Whole blocks, and the lines of one of which the first line is missing: \n may be there as two
 # characters, as in JSON.
 _HEAD = r"-----BEGIN (?:[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?|OpenVPN Static key V1)-----"
 _END = r"-----END [A-Za-z0-9 ]{0,40}-----"
@@ -83,14 +83,14 @@ _ISSUED = (
 )  # fmt: skip
 # A word that looks drawn by lot, as most tokens do: digits, both cases, and a change of kind at two
 # letters of five. A name in camel case changes less often; a symbol (_Z, _R), JSON in base64 (eyJ),
-# a public key (AAAA) and a fingerprint are no secrets, nor is what stands in a path. Chinese words,
-# which stand beside it without a blank, are not part of it.
+# a public key (AAAA) and a fingerprint are no secrets, nor is what is in a path. Chinese words,
+# which come beside it without a blank, are not part of it.
 _WORD = re.compile(
     r"(?<![\w+/@%-])(?<!SHA256:)(?!_[ZR]|eyJ|AAAA)[\w-]{24,2000}(?![\w+/@-]|\.\w)", re.ASCII
 )  # words of a sentence without blanks are not part of it
 _MIXED, _SHORTEST_DRAWN, _SHORTEST_PART, _FEWEST_CASES = 0.4, 22, 10, 4
 _FORMS = re.compile(rf"\b(?:{'|'.join(_ISSUED)})(?![\w-])")
-# (what stays, what goes): found by what stands before a value.
+# (what stays, what goes): found by what comes before a value.
 _IN_QUERY, _OF_QUERY = r"(?:[?&]|&amp;|\\u0026|%3F|%26)", r"(?:(?!&|%26|\\)[^\s\"'])"
 _BREAK = r"(?:\r?\n|(?:\\r)?\\n)"
 _ARGUMENT = r"(?:\"[^\"\n]{3,200}\"|'[^'\n]{3,200}'|[^\s\"'-][^\s\"']{2,200})"
@@ -218,7 +218,7 @@ _AROUND = tuple(
 )
 
 # A name that says that its value is a secret; a weak one says it only of a value that looks like
-# one. What may stand between the two, and the value.
+# one. What may come between the two, and the value.
 _PASSWORDS = "password passwd passphrase passcode"
 _FOREIGN_PASSWORDS = (
     "密码 密碼 口令 パスワード パスフレーズ 暗証番号 비밀번호 암호(?!화) contrase(?:ñ|n\u0303?)a"
@@ -375,7 +375,7 @@ _kept = lru_cache(MOST_KEPT)(_masked)
 
 def masked_document(value: Any) -> Any:
     """The same for every text in a document of JSON, also behind an option in a list and in pairs
-    of name and value; keys stay. A list under LINES is one text: a password may stand lines below
+    of name and value; keys stay. A list under LINES is one text: a password may be lines below
     what says that it is one."""
     return _of_key("", value)
 
@@ -507,7 +507,7 @@ def _without_named(text: str) -> str:
 
 
 def _with_the_rest_of_its_list(text: str, value: re.Match[str]) -> Iterator[re.Match[str]]:
-    """The value, and where it is the first of a list, those that follow: no name stands before
+    """The value, and where it is the first of a list, those that follow: no name comes before
     them."""
     separator = next(
         (pattern for opening, pattern in _FURTHER if text.endswith(opening, 0, value.start())), None
@@ -527,7 +527,7 @@ def _start_of_name(text: str, end: int) -> str:
 
 
 def _without_columns(text: str) -> str:
-    """Masks what stands in a table (CSV with , ; | or tabs) below a header that says that it is a
+    """Masks what is in a table (CSV with , ; | or tabs) below a header that says that it is a
     secret; values without a digit stay."""
     columns: dict[int, str] = {}
     lines, separator, width = text.split("\n"), "", 0
@@ -601,7 +601,7 @@ def _masked_cell(name: str, cell: str) -> str:
 
 
 def _is_secret(name: str, kind: str, between: str, value: re.Match[str]) -> bool:
-    """Whether a value is one, by its name, by what stands between them, and by itself."""
+    """Whether a value is one, by its name, by what is between them, and by itself."""
     bare = (value["bare"] or value["quoted"]).strip()
     first = bare if value["quoted"] else re.split(r"[;&|)}\],\"']", bare)[0]
     if bare.startswith(MASK) or len(bare) < 3 or _NO_SECRET.fullmatch(first):

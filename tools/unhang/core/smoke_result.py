@@ -90,7 +90,7 @@ class Phase(Struct, frozen=True):
 
 
 class Transport(Struct, frozen=True):
-    """How a pair of ranks is connected. nvlink: None where nobody could tell."""
+    """How a pair of ranks is connected. nvlink: None where it is unknown."""
 
     sender: int = field(name="from")
     receiver: int = field(name="to")

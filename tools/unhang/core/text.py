@@ -5,7 +5,7 @@ function of the reader; docs/security.md has who uses which.
     marks, no endless strings
     cell_for_csv        a spreadsheet, which would compute what begins like a formula
     text_for_sarif      a message in SARIF, in which [text](address) would be a link
-    data_for_ansible    files and options that Ansible loads, where it would run what stands between
+    data_for_ansible    files and options that Ansible loads, where it would run what is between
     {{ and }}
 
 Markup is not handled here: the HTML template escapes, the terminal renderer takes no markup at all.

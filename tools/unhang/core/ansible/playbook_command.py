@@ -112,7 +112,7 @@ def play_into(
     more: Mapping[str, str] | None = None,
 ) -> Played:
     """Runs a playbook that audits into this run folder; settings of the caller under which an audit
-    stops half-way are left out, and named.
+    stops half-way are left out, and listed.
 
     on_line: called for each line of Ansible's output as it comes. more: for its environment.
     """

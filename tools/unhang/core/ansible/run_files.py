@@ -53,7 +53,7 @@ def node_document(
 
 def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> None:
     """Writes nodes/<host>.json, and beside it nodes/<host>.raw for an answer that was no document;
-    one that is not kept is named in the node's message. Raises OSError.
+    the node's message says if it is not kept. Raises OSError.
     """
     stem = run / "nodes" / file_stem(document["host"])
     if raw is not None and (why := _keep(stem.with_name(stem.name + ".raw"), raw)):

@@ -25,13 +25,13 @@ LOOK_EVERY_S = 0.5
 NAMED = 3
 BAR = 24  # columns
 STATUS = re.compile(r'"status": ?"(\w{1,20})"')
-HEAD_CHARS = 16_384  # groups and policy of the inventory stand before the status
+HEAD_CHARS = 16_384  # groups and policy of the inventory come before the status
 
 
 @contextlib.contextmanager
 def counting(folder: Path) -> Iterator[None]:
     """Shows how far the run in this folder is, until the end of the block; nothing where nobody
-    looks. What is written to standard error meanwhile stands above it."""
+    looks. What is written to standard error meanwhile appears above it."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()) or os.environ.get("TERM") == "dumb":
         yield
         return

@@ -55,7 +55,7 @@ def add_hooks(parser: argparse.ArgumentParser) -> None:
 
 
 class Hooks(Options, frozen=True):
-    """Whom to tell: addresses and commands, as they were typed."""
+    """Whom to notify: addresses and commands, as they were typed."""
 
     webhook: list[str]
     hook: list[str]

@@ -1,5 +1,5 @@
-"""What a webhook gets: Slack and Teams take a message of their own form, which the address tells;
-every other address the document itself. Values in, values out."""
+"""What a webhook gets: Slack and Teams, known by their address, take a message of their form;
+every other address gets the document itself. Values in, values out."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@
 A collection without the wheel has `ansible-playbook unhang.ops.audit` and `remediate` instead.
 
 Of a run that is not known as this user's own, no command has its hosts, inventory or options:
-INVENTORY and NODES stand there, and a person fills them in.
+INVENTORY and NODES take their place, and a person fills them in.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def decode_node(data: bytes) -> NodeDocument:
         head = _decode_head(data[:cut] + b'"facts":null}')
         return _document(head, _facts_decoder().decode(_facts_in(data, cut + 8)), data)
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # finds the exact fault, or reads a file whose keys stand in another order
+        # finds the exact fault, or reads a file whose keys are in another order
         return _decode_slowly(data)
 
 
@@ -147,7 +147,7 @@ def decode_plain(data: bytes) -> dict[str, Any]:
         head = _decode_head(data[:cut] + b'"facts":null}') if cut >= 0 else {}
         facts = msgspec.json.decode(_facts_in(data, cut + 8))
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # finds the exact fault, or reads a file whose keys stand in another order
+        # finds the exact fault, or reads a file whose keys are in another order
         return _check_head(strict_json(data))
     return {**head, "facts": facts}
 

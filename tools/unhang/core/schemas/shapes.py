@@ -30,7 +30,7 @@ class Shape:
     version: str | None = None
     values: tuple[object, ...] = ()
     known: tuple[str, ...] = ()  # usual values of a free text
-    # differs at every reading and tells nothing about the node's configuration
+    # differs at every reading and says nothing about the node's configuration
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
     config: bool = False

@@ -1,4 +1,4 @@
-"""What a rank does, from the functions that it stands in, by the catalogue's table job_activities.
+"""What a rank does, from the functions that it is in, by the catalogue's table job_activities.
 
 The youngest frame that a row knows decides; the first frame that is no library's says where in the
 user's code that is.

@@ -135,7 +135,7 @@ def _shown(line: str) -> str:
 
 def _parting(waiting: Sequence[RankLook]) -> Sequence[str]:
     """Of each rank the oldest line of the user's code that is not the same in all; its operation
-    where all are. The operations alone do not tell: the root of a broadcast is ahead of those that
+    where all are. The operations do not show it: the root of a broadcast is ahead of those that
     it sends to."""
     functions = [look.doing.function if look.doing else "" for look in waiting]
     steps = zip(*(look.path for look in waiting), strict=False)  # as far as the shortest goes

@@ -80,7 +80,7 @@ def render_evidence(answer: JobAnswer) -> str:
 def failure_row(
     text: str, rank: int | None, host: str | None, file: str | None = None, line: int | None = None
 ) -> dict[str, Any]:
-    """A failure; file and line are None for what stands in no file."""
+    """A failure; file and line are None for what is in no file."""
     return {"text": text, "file": file, "line": line, "rank": rank, "host": host}
 
 

@@ -175,7 +175,7 @@ def _waited_for(
     waiting: Sequence[RankLook],
     counted: Collection[int] = (),
 ) -> Verdict:
-    """For whom the others wait. counted: who waits, by RAS, where it is RAS that tells."""
+    """For whom the others wait. counted: who waits by RAS, where RAS reports it."""
     busy = [(rank, look, word) for rank, look in stand if look and (word := busy_word(look))]
     if len(busy) == len(stand):
         _, look, word = busy[0]

@@ -1,5 +1,5 @@
-"""Where the ranks of a job stand, by their stacks: who waits for others, and for whom the others
-wait. Which call is a wait for others says the catalogue's table job_activities."""
+"""Where the ranks of a job are, by their stacks: who waits for others, and for whom the others
+wait. The catalogue's table job_activities says which call is a wait for others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Stack:
     """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them;
     ~3 of a launcher's label 3 until the file is read.
     command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
-    saw it hold the interpreter's lock. of_file: the name of the file alone tells the rank.
+    saw it hold the interpreter's lock. of_file: only the name of the file has the rank.
     before: the same thread in the look before."""
 
     rank: int | None
@@ -89,7 +89,7 @@ class Stack:
 
 
 class Standing(NamedTuple):
-    """Where a rank stands. is_awake: py-spy met it in the middle of code of its own, and one that
+    """Where a rank is. is_awake: py-spy met it in the middle of code of its own, and one that
     waits for others asleep."""
 
     stack: Stack
@@ -112,7 +112,7 @@ class Standing(NamedTuple):
 
 
 def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
-    """Where the ranks stand. Processes of another command than most are none: a launcher, a server
+    """Where the ranks are. Processes of another command than most are not: a launcher, a server
     in front of its workers, another job."""
     found = {
         name: Standing(stack, activity)
@@ -148,7 +148,7 @@ def who_is_elsewhere(ranks: Mapping[str, Standing]) -> tuple[list[str], bool]:
 
 
 def in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
-    """The ranks that stand in the same calls, line by line, in code that no row of the table knows
+    """The ranks that are in the same calls, line by line, in code that no row of the table knows
     as work of its own: where most are in one line at a time, they wait in it or compute long. A
     rank that holds the interpreter's lock does not wait."""
     places: dict[tuple[str, ...], list[str]] = {}
@@ -164,7 +164,7 @@ def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
     does not show whom it is for."""
     ranks = standings(stacks.get(MAIN, {}))
     odd, _ = who_is_elsewhere(ranks)
-    # where nobody stood before, the last look shows a wait of which nobody knows that it ends
+    # where nobody was stuck before, the last look shows a wait of which nobody knows that it ends
     before = {one.stack.before and one.stack.before.own_calls for one in ranks.values()}
     usual = all(ranks[name].stack.own_calls in before for name in odd)
     return Seen(

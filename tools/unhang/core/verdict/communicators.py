@@ -1,4 +1,4 @@
-"""What NCCL's RAS tells of the job's communicators: who waits for whom. Values in, values out.
+"""What NCCL's RAS reports of the job's communicators: who waits for whom. Values in, values out.
 
 A rank that launched an operation which another rank of the communicator has not launched waits
 there; see `waiting.py`. RAS counts what was launched: an operation that all launched and none ends

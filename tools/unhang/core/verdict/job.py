@@ -221,7 +221,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Verdict:
-    """state: hung, running, unknown, slow, even, or what the job is busy with; named: whom the
+    """state: hung, running, unknown, slow, even, or what the job is busy with; named: ranks that
     others wait for, worst first; headline: one sentence."""
 
     state: str

@@ -35,7 +35,7 @@ def with_likely(
     places: Mapping[int | None, str | None],
 ) -> list[Suspect]:
     """The suspects with their likely causes added. clues: of each host, the strongest first;
-    places: in which ranks stand."""
+    places: where ranks are."""
     found = []
     for suspect in suspects:
         if suspect.host is None:
@@ -52,12 +52,12 @@ def with_likely(
 
 
 def kernel_clues(lines: Iterable[object]) -> list[str]:
-    """The first lines of a node's kernel log that tell of a fault, as clues."""
+    """The first lines of a node's kernel log that report a fault, as clues."""
     return [f"its kernel log says {line[:200]!r}" for line in kernel_faults(lines)[:2]]
 
 
 def kernel_faults(lines: Iterable[object]) -> list[str]:
-    """The lines of a node's kernel log that tell of a fault."""
+    """The lines of a node's kernel log that report a fault."""
     return [
         line for line in map(str, lines) if _SUSPICIOUS.search(line) and not _USUAL.search(line)
     ]

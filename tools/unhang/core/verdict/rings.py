@@ -70,7 +70,7 @@ def ring_of(edges: Sequence[Edge], led: Set[int]) -> set[int]:
 @dataclass(frozen=True)
 class Ring:
     """Ranks that wait for each other. ranks: the odd ones first. odd: one or two whose order
-    or peer differs from that of the others, () where that cannot be told. crossed: the operations
+    or peer differs from that of the others, () where that is unknown. crossed: the operations
     in which they wait. is_shown: what the odd ones called before shows it, not only what most of
     the others do."""
 
@@ -135,7 +135,7 @@ def _wrong_peer(ring: Set[int], crossed: Sequence[Wait], used: Set[str]) -> tupl
 
 
 def _few(ranks: Iterable[int]) -> tuple[int, ...]:
-    """The ranks if they can be named: one, or one and another."""
+    """The ranks if they are few enough to blame: one, or one and another."""
     ranks = tuple(sorted(ranks))
     return ranks if len(ranks) <= MOST_ODD else ()
 

@@ -66,7 +66,7 @@ class VerdictScreen:
 
 
 def render_screen(screen: VerdictScreen, width: int = 100, *, plain: bool = False) -> str:
-    """At most MOST_LINES lines. A command is never broken; what finds no room stands behind -v."""
+    """At most MOST_LINES lines. A command is never broken; what finds no room is shown with -v."""
     head = _within(screen.headline, width, MOST_OF_HEADLINE, 0, tail=screen.certainty)
     then = _next(screen, width)
     lines = [*head, *_body(screen, width, MOST_LINES - len(head) - len(then)), *then]
@@ -137,7 +137,7 @@ def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScre
 
 
 def waited_quotes(row: WaitedRow) -> tuple[Quote, ...]:
-    """The last line of each named rank, then that of the wait itself."""
+    """The last line of each rank that is waited for, then that of the wait itself."""
     last = [
         Quote(f"last line of rank {one.rank}: {said.text}", place_of(said.file, said.line))
         for one in row.named
@@ -189,7 +189,7 @@ def _next(screen: VerdictScreen, width: int) -> list[str]:
 
 def _within(text: str, width: int, most: int, indent: int, tail: str = "") -> list[str]:
     """The text in at most `most` lines; one that is too long loses its end, at a word. tail: what
-    always stands behind it."""
+    always follows it."""
     if most < 1 or not text:
         return []
     glued = f" {_GLUE}{_GLUE}{tail}" if tail else ""

@@ -1,7 +1,7 @@
 """The short form of what was found about a job, `unhang/evidence-short/1`: for a ticket, a bundle
 and an assistant. Values in, text out.
 
-Its size is bounded whatever stands in the evidence: texts and lists are cut alike, step by step,
+Its size is bounded, whatever the evidence holds: texts and lists are cut alike, step by step,
 until the whole has room, and `cut` says of which lists how much is there. Secrets are masked before
 anything is cut, because half a secret is not recognised.
 """

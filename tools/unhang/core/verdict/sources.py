@@ -1,4 +1,4 @@
-"""Which sources show that a job stands, and which that it works: a job is ended only where two
+"""Which sources show that a job hangs, and which that it works: a job is ended only where two
 agree and none says otherwise. Values in, values out."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from unhang.core.verdict.job import BYTES, Job, RankLook
 
 def sources_of(job: Job) -> tuple[list[str], list[str]]:
     """The sources that show the one, and those that show the other; one that was not read, or does
-    not tell, is in neither."""
+    not show it, is in neither."""
     alive = [look for look in job.looks if not look.is_ended]
     is_broken = any(look.is_ended or look.is_stopped or look.in_kernel for look in job.looks)
     moved, rests = {look.moved for look in alive}, any(look.waited for look in alive)

@@ -1,4 +1,4 @@
-"""Where one rank stands, in words, and whether it is busy with something that takes long and ends.
+"""Where one rank is, in words, and whether it is busy with something that takes long and ends.
 Values in, values out."""
 
 from __future__ import annotations

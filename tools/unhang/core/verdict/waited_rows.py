@@ -162,7 +162,7 @@ def waited_headline(row: WaitedRow) -> str:
 
 
 def waited_lines(row: WaitedRow) -> list[str]:
-    """What stands below the headline: who waits behind, and who brought no evidence."""
+    """What follows the headline: who waits behind, and who brought no evidence."""
     awaited = _of_role(row, AWAITED)
     behind = [*awaited[1:], *_of_role(row, FOLLOWS)]
     if not row.roots.count:
@@ -177,7 +177,7 @@ def waited_lines(row: WaitedRow) -> list[str]:
 
 
 def waited_words(row: WaitedRow | None) -> str:
-    """The headline and what stands below it, in one line."""
+    """The headline and what follows it, in one line."""
     if row is None:
         return "nobody is waited for"
     return "; ".join([waited_headline(row), *waited_lines(row)])

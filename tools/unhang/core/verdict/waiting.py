@@ -2,7 +2,7 @@
 those of the job (global), whatever numbers the groups use inside.
 
 A rank that has launched number n of a group waits there for every member that has not. Who is
-waited for and waits nowhere itself is a root, unless it stands in an operation that all entered; a
+waited for and waits nowhere itself is a root, unless it is in an operation that all entered; a
 group whose members that lack also wait somewhere else only follows. Of ranks that wait for each
 other in a ring the root is the one that left the order of the others; where no one did, there is no
 root, and more evidence (stacks) is needed. Of a ring the odd one is reported first: with a new
@@ -11,9 +11,9 @@ Messages between two ranks are groups of two, one for each direction, numbered a
 collectives.
 
 What one member completed, every member has launched (but for operations with a root and messages).
-So a rank that has launched as much as the others completed and still stands in an older operation
-lags, if others wait: its GPU stands. One that has launched less brought its evidence at an earlier
-moment, and the group says nothing. A rank whose GPU stands in its oldest operation waits for
+So a rank that has launched as much as the others completed and is still in an older operation
+lags, if others wait: its GPU is stuck. One that has launched less brought evidence of an earlier
+moment, and the group says nothing. A rank whose GPU is stuck in its oldest operation waits for
 nobody: what it called later is queued.
 """
 
@@ -54,7 +54,7 @@ class Step:
     host called it), STARTED (its kernel runs), COMPLETED or REPORTED (a line of the rank
     names the call, but late, or perhaps in another group). operation: "" if unknown. sizes:
     what must agree between the members, "" where nothing must. where: the place in the user's code.
-    source, line: the file and line that tell so, line None for a file that has no lines."""
+    source, line: the file and line that say so, line None for a file that has no lines."""
 
     rank: int
     group: str
@@ -73,7 +73,7 @@ class Wait:
     if they wait in one. waiting: ranks that launched it and have not completed it; behind: members
     that brought evidence and had not launched it; reported: those of them with a line that names
     it, late or perhaps in another group; missing: members that brought none; queued: members whose
-    GPU stands or has other work before it, because the kernel has started on others and not on
+    GPU is stuck or has other work before it, because the kernel has started on others and not on
     them, or because they lag; passed: members that completed the operation in which those lag.
     calls: {what: ranks} if they called different things under this number."""
 
@@ -342,7 +342,7 @@ def _excused(
 ) -> set[int]:
     """The ranks without evidence for which others wait only because of what the evidence shows. A
     rank without evidence may wait itself, wherever another member of its group waits for a root,
-    for a rank whose GPU stands, or because the members called unlike things."""
+    for a rank whose GPU is stuck, or because the members called unlike things."""
     stands = {rank for wait in lacking for rank in wait.queued}
     may_wait = [
         Edge(frozenset(wait.missing), frozenset({*wait.behind, *stands & {*wait.waiting}}))
@@ -384,7 +384,7 @@ def _answer(
 
 
 def _held(entered: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> set[int]:
-    """The ranks that stand in an operation that all members entered. Others may wait behind them,
+    """The ranks that are in an operation that all members entered. Others may wait behind them,
     and it is not their fault."""
     return {
         rank
@@ -395,8 +395,8 @@ def _held(entered: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> set[
 
 
 def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> list[Edge]:
-    """Who waits for whom. A rank whose GPU stands in its oldest operation waits for nobody: what it
-    called later is only queued behind. Who is further in the group waits for it there."""
+    """Who waits for whom. A rank whose GPU is stuck in its oldest operation waits for nobody: what
+    it called later is only queued behind. Who is further in the group waits for it there."""
     stands = {
         rank for wait in lacking for rank in wait.queued if opened[rank][0].group == wait.group.name
     }
