@@ -14,7 +14,7 @@ description:
   - Reads and sets the modes through NVML. Both modes last until the driver is loaded again or the
     node boots.
   - The compute mode is not changed while a process uses the GPU. In that case nothing is changed,
-    and every user is named.
+    and every user is listed.
   - On a node without a driver, or whose driver does not answer, nothing is changed, and
     RV(needs_manual_action) reports that.
 options:

@@ -19,7 +19,7 @@ description:
     entry, packages, files with mode and owner, and the
     earlier holds.
   - Restores only what is still as unhang wrote it. A file, package, hold, link of a unit, boot
-    entry or value that somebody else has changed since stays, and is named in
+    entry or value that somebody else has changed since stays, and is listed in
     RV(needs_manual_action).
   - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services
     that were started, and modes of GPUs. Refuses, before it changes anything, to change the compute
@@ -42,7 +42,7 @@ options:
     default: false
   packages:
     description: Packages (names or patterns) to restore although somebody has changed them since.
-      Without it they are not changed, and are named.
+      Without it they are not changed, and are listed.
     type: list
     elements: str
     default: []

@@ -1,7 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
 """The controller's side of one node of a smoke test. Faults of the node are written to the test's
-folder and named in the result; no task fails.
+folder and reported in the result; no task fails.
 
 Text from a node is written to files unchanged; only this plugin's own texts reach Ansible's
 variables.

@@ -190,7 +190,7 @@ def for_python_3_8(text: str) -> str:
 
 class _Older(ast.NodeTransformer):
     def visit_Module(self, node: ast.Module) -> ast.Module:
-        """Aliases such as Run = Callable[[World], Any] stand in annotations alone, which are never
+        """Aliases such as Run = Callable[[World], Any] are in annotations alone, which are never
         evaluated."""
         self.generic_visit(node)
         for one in node.body:

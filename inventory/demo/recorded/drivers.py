@@ -89,7 +89,7 @@ def h200() -> dict[str, Any]:
 
 
 VBIOS = {"Tesla T4": "90.04.38.00.03"}
-"""Where chip and generation do not tell it."""
+"""Where chip and generation do not show it."""
 
 
 def captured(device: dict[str, Any]) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def system_calls(driver: str, cuda: int) -> dict[str, Any]:
 
 
 def placed(device: dict[str, Any], place: int, address: str, stem: str) -> dict[str, Any]:
-    """A device with what tells it from its neighbours."""
+    """A device with what tells it apart from its neighbours."""
     bus = int(address.split(":")[1], 16)
     where = {
         "busIdLegacy": address.upper(),

@@ -1,5 +1,5 @@
 """The demo fleet: which layers there are, and what sets single nodes apart. The story of each node
-stands in ../README.md."""
+is in ../README.md."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def ethernet(address: str, name: str) -> Tree:
 
 
 def differences() -> dict[str, Tree]:
-    """What is wrong with whom, as far as files tell it."""
+    """What is wrong with whom, as far as files show it."""
     folk = "NCCL_TIMEOUT=1200000\nNCCL_SOCKET_TIMEOUT=600\nNCCL_DEBUG=INFO\n"
     other_torch = torch_environment(SITE, "2.6.0", "12.4", "2.21.5")
     build = "opt/Megatron-LM/megatron/fused_kernels/build"
@@ -369,7 +369,7 @@ def recordings() -> dict[str, dict[str, Any]]:
 
 
 def broken_recordings() -> dict[str, dict[str, Any]]:
-    """What is wrong with whom, as far as the driver tells it."""
+    """What is wrong with whom, as far as the driver reports it."""
     lost = {"nvml_error": 15, "text": "GPU is lost"}
     return {
         "h200x8-580.95.05": {

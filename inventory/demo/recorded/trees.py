@@ -181,7 +181,7 @@ def elf_with_text(text: str) -> bytes:
 
 
 def torch_environment(site: str, torch: str, cuda: str, nccl: str) -> Tree:
-    """A Python environment with torch, as its files tell it."""
+    """A Python environment with torch, as its files show it."""
     major = cuda.split(".")[0]
     bundled = {
         f"{site}/nvidia/nccl/lib/libnccl.so.2": elf_with_text(f"NCCL version {nccl}+cuda{cuda}")

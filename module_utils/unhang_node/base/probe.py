@@ -91,7 +91,7 @@ def run_sources(
     read(context) yields (section, fields or exception, unread rows), with a fourth item where more
     pieces of that section follow. meanwhile: called once the first source has been started, before
     the others; then: called with the answers while the children are still closing their files. A
-    child that survives SIGKILL is named in its SourceResult's survivor, at the latest on return. No
+    child that survives SIGKILL is given in its SourceResult's survivor, at the latest on return. No
     source can delay the return by more than its deadline (plus the time that its marks were
     allowed) and two short grace periods. An exception in a source is never raised here.
     """

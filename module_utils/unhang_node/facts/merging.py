@@ -38,7 +38,7 @@ def merge_section(
 
     own: SourceResult of the source that decides the status, or None; others: SourceResults that add
     fields, each with `adds[answer.name]`, the fields that it should have added: those that it could
-    not are named in probe.unread.
+    not are listed in probe.unread.
     """
     section, unread, spent_ms = (
         {"probe": {"status": "ok", "duration_ms": 0.0, "error": None, "unread": []}},

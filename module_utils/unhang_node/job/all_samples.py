@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 YOUNG_S = 30.0
 ALL_S = 120.0  # between two searches that read every process again
 RAS_EVERY_S = 5.0
-# The kernel's table of sockets, which tells who answers, takes long to read: RAS is asked so rarely
+# The kernel's table of sockets, which shows who answers, takes long to read: RAS is asked so rarely
 # that this comes to little, but at least each RAS_MOST_S; a slow one waits for RAS_SLOW times that.
 RAS_SHARE, RAS_MOST_S, RAS_SLOW = 400.0, 20.0, 4.0
 RAS_S = 6.0  # of one moment, for all jobs

@@ -1,6 +1,6 @@
 """Finds the workers of an engine that serves, such as vLLM or sglang, by the titles that they give
 themselves: VLLM::Worker_PP0_TP1, sglang::scheduler_TP1. A title takes the place of their
-environment, so that no variable tells their rank.
+environment, so that no variable has their rank.
 
 Workers with one title below one process are a job: the engine, which sends them each request. A
 title is a user's text: it names processes of the same user alone.

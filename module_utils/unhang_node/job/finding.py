@@ -273,7 +273,7 @@ def candidates_of(
 def _workers(
     ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None], pids: list[int]
 ) -> Iterator[Candidate]:
-    """Workers of engines, as if their environment told their rank; the rest of it is what their
+    """Workers of engines, as if their environment had their rank; the rest of it is what their
     server has."""
     for worker in workers_of(ctx.root, stats, pids):
         have = _environment_around(ctx.root, worker.pid, stats, uids)

@@ -53,7 +53,7 @@ def open_gpus(
     ctx: Context, unread: Unread, name: str, answers: Unread
 ) -> tuple[Asking, dict[int, Any]]:
     """(who asks the driver, {number: handle} of its GPUs). Those that do not answer become rows of
-    `name` in unread; answers: takes what a board does not tell. Raises Absent, OSError."""
+    `name` in unread; answers: takes what a board does not report. Raises Absent, OSError."""
     session = open_live_session(ctx, begin_warming(ctx))
     ctx.mark("nvmlInitWithFlags")
     try:
@@ -68,7 +68,7 @@ def open_gpus(
 
 
 def look_at_gpu(asking: Asking, index: int) -> dict[str, Any]:
-    """One look at one GPU; null for what the driver or the board does not tell. Raises Lost."""
+    """One look at one GPU; null for what the driver or the board does not report. Raises Lost."""
     handle = asking.handle
     energy = asking.ask(None, "nvmlDeviceGetTotalEnergyConsumption", handle)
     fields = asking.fields((RECOVERY, (SENT, ALL_LINKS), (RECEIVED, ALL_LINKS)))

@@ -2,7 +2,7 @@
 tools/unhang/core/schemas/evidence-1.yaml describes it.
 
 First the ranks are found. A process whose files do not answer (its memory map is locked by a call
-that never returns) is skipped and named. Then all sources look at once, each in a child of its own
+that never returns) is skipped and listed. Then all sources look at once, each in a child of its own
 with a deadline, and what one cannot read does not delay the others.
 """
 

@@ -227,7 +227,7 @@ class _Cards:
             unread.add("gpus", status_of_error(problem), one_line(problem))
 
     def _open(self, unread: Unread) -> None:
-        # what a board does not tell is a null in all looks, and no row for each of them
+        # what a board does not report is a null in all looks, and no row for each of them
         self.asking, self.handles = open_gpus(self.ctx, unread, "gpus", Unread())
         for index, handle in self.handles.items():
             name = self.asking.ask(None, "nvmlDeviceGetName", handle)

@@ -181,7 +181,7 @@ def nic_samples(root: Root, t: float) -> Iterator[dict[str, Any]]:
 
 
 def gpu_sample(asking: Asking, index: int, t: float, rank_of: dict[int, int]) -> dict[str, Any]:
-    """One GPU; {"lost": why} when it no longer answers. A process below a rank stands in pids under
+    """One GPU; {"lost": why} when it no longer answers. A process below a rank is in pids under
     the rank's own."""
     try:
         row = work_of_gpu(asking)

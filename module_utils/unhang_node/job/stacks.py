@@ -1,4 +1,4 @@
-"""Where each rank stands: Python's functions by py-spy where it is installed and allowed, else what
+"""Where each rank is: Python's functions by py-spy where it is installed and allowed, else what
 the kernel knows.
 
 py-spy reads the process from outside (--nonblocking: it is not paused). Root runs only one that

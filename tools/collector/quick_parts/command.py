@@ -95,7 +95,7 @@ def parser():
             "Judges this node by the rules of severity error and above. Changes nothing, uses no"
             " GPU."
         ),
-        allow_abbrev=False,  # whether --as stands there is asked before options are read
+        allow_abbrev=False,  # whether --as is there is asked before options are read
     )
     options.add_argument(
         "--as",

@@ -21,7 +21,7 @@ WAITED = 0.5  # of the time, beside more runnable tasks than CPUs
 QUEUE = 2.0  # runnable tasks for each CPU, where the kernel counts no pressure
 STOLEN = 0.2
 # of the time, that threads of a rank waited for a CPU: 0.19 to 0.85 where a rank was only slow,
-# 0.02 where it stood
+# 0.02 where it hung
 QUEUED = 0.1
 NEXT = "run it again when the machine is less busy, or let each step take longer: --step-timeout"
 AGAIN = "run it again on idle machines, and more than once: what comes and goes is found so"
@@ -37,12 +37,12 @@ def busy_reason(node: Mapping[str, Any]) -> str | None:
     queued = runnable > cpus > 0 if waited is not None else runnable > QUEUE * cpus > 0
     if not (queued and (waited is None or number_of(waited) >= WAITED)) and stolen < STOLEN:
         return None
-    told = [_tasks(node)]
-    told += (
+    reasons = [_tasks(node)]
+    reasons += (
         [f"tasks waited for a CPU {100 * number_of(waited):.0f} % of the time"] if waited else []
     )
-    told += [f"the hypervisor took {100 * stolen:.0f} %"] if stolen else []
-    return f"the machine is busy ({', '.join(told)}, over {number_of(load.get('over_s')):.0f} s)"
+    reasons += [f"the hypervisor took {100 * stolen:.0f} %"] if stolen else []
+    return f"the machine is busy ({', '.join(reasons)}, over {number_of(load.get('over_s')):.0f} s)"
 
 
 def _tasks(node: Mapping[str, Any]) -> str:

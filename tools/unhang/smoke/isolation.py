@@ -8,7 +8,7 @@ to try at the same time, and is sent the results.
 The search begins with pairs: a node that fails with two different good partners is bad; a pair that
 fails although both its nodes are good is a bad link. One bad node of 64 takes three rounds, two
 take four, the last of them the proof that the rest passes. When all pairs pass and the group fails,
-bisection tells whether it takes two switches (of the inventory's groups or variables), one link
+bisection shows whether it takes two switches (of the inventory's groups or variables), one link
 that no pair had tried, or just so many nodes.
 
 Faults are assumed to be permanent: a group that contains a failing group fails.

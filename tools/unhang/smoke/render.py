@@ -141,7 +141,7 @@ def _stands(result: SmokeResult) -> list[str]:
                 f" collective {row.get('seq')}, {ended}{more}"
             )
         )
-    return ["where they stood:", *lines] if lines else []
+    return ["where they were:", *lines] if lines else []
 
 
 def _counters(result: SmokeResult) -> list[str]:

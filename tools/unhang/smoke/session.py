@@ -75,7 +75,7 @@ def smoke_session(
     options: SessionOptions,
     expectations: Expectations = NOTHING_KNOWN,
 ) -> Session:
-    """The result over these hosts. Hosts that cannot take part are named, and the others go on
+    """The result over these hosts. Hosts that cannot take part are listed, and the others go on
     without them."""
     ready = prepare(hosts, surveys, request, options)
     streams: Sequence[Stream] = ()

@@ -2,7 +2,7 @@
 Values in, values out.
 
 NCCL writes P2P for NVLink and for PCIe alike, SHM for memory of the host, NET with the number of a
-device. What a pair is reported to use here has a kind (nvlink, pcie, p2p where nobody could tell
+device. What a pair is reported to use here has a kind (nvlink, pcie, p2p where it is unknown
 which of the two, shm, net) and a label for people.
 """
 
@@ -26,7 +26,7 @@ MOST_DEVICES = 64
 def transport_rows(reported: Mapping[int, Story], events: Sequence[Event]) -> list[Transport]:
     """One for each pair of ranks in NCCL's log.
 
-    nvlink: whether NVLink joins the two GPUs, null where nobody could tell. kind: the slowest of
+    nvlink: whether NVLink joins the two GPUs, null where it is unknown. kind: the slowest of
     those in use. nics: names of the devices, sorted.
     """
     logs = [event for event in events if event["e"] == "transports"]
@@ -133,7 +133,7 @@ def _nvlinks(
     reported: Mapping[int, Story], events: Iterable[Event]
 ) -> Callable[[int, int], bool | None]:
     """Whether NVLink joins the GPUs of two ranks, from the pairs of UUIDs that NVML joins; None
-    where nobody could tell."""
+    where it is unknown."""
     asked = [
         event["pairs"]
         for event in events

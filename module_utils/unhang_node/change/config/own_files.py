@@ -76,7 +76,7 @@ def plan_own(
     """FilePlan. wanted: {path: [line]}, an empty list removes unhang's file. others: [(path,
     number, line)] to disable.
 
-    A line of others in a file that other nodes read too is named for a person. Raises the same as
+    A line of others in a file that other nodes read too is listed for a person. Raises the same as
     plan_texts.
     """
     texts = changed(
@@ -87,7 +87,7 @@ def plan_own(
 
 def plan_disabled(rootfs: str, rows: Iterable[Row], texts: Texts) -> FilePlan:
     """FilePlan that disables these lines, beside other changes of files. What sets more than one
-    name, and what other nodes read too, is named for a person. Raises OSError, ValueError; changes
+    name, and what other nodes read too, is listed for a person. Raises OSError, ValueError; changes
     nothing."""
     plan, changes, manual = dict(texts), [], []
     for path, number, found, name, source in sorted(set(rows), key=lambda row: row[:4]):

@@ -61,7 +61,7 @@ def _of_profile(root: Root, profile: str, name: str, depth: int) -> list[tuple[s
 
 
 def _settings(root: Root, path: str, section: str) -> list[tuple[str, str]]:
-    """[(key, value)] of a section of a file of tuned's, "" for what stands before the first."""
+    """[(key, value)] of a section of a file of tuned's, "" for what comes before the first."""
     rows, inside = [], ""
     for line in (root.text(path, 1 << 18) if there(root, path) else "").split("\n"):
         text = line.strip()

@@ -1,5 +1,5 @@
 """The rule of every rollback: a value comes back only if it is still as unhang wrote it. What
-somebody else has changed since stays, and is named. Values in, values out."""
+somebody else has changed since stays, and is listed. Values in, values out."""
 
 from __future__ import annotations
 

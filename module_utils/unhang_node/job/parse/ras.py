@@ -253,7 +253,7 @@ def _named_place(found: re.Match[str]) -> list[Any]:
 
 
 def _complete_counts(row: dict[str, Any]) -> None:
-    """Ranks that are counted and not named are those that no other line names, if that is one
+    """Ranks that are counted and not listed are those in no other line, if that is one
     group of them."""
     groups = row["counts"]
     missing = {one[0] for one in row["missing"]}

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 MOST_THREADS, MOST_FRAMES = 64, 60
 
 
-# what a worker of a data loader works on: its batch of indices in torch's own frame, and what tells
-# an item in the reader's; other variables may hold anything, and are not read
+# what a worker of a data loader works on: its batch of indices in torch's own frame, and what
+# identifies an item in the reader's; other variables may hold anything, and are not read
 _ITEM = re.compile(
     r"possibly_batched_index|(?:\w{1,40}_)?(?:path|file|filename|url|uri|shard|index|idx|item)"
 )

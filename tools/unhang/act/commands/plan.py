@@ -196,7 +196,7 @@ def _keep_tickets(folder: Path, plan: Plan, keep_ticket: KeepTicket) -> None:
 @without_collections()
 def compute_plan(folder: Path, limits: PlanOptions, filters: Filters) -> Plan:
     """The plan for the findings that the filters select, by the rules that judged the run, without
-    those that the inventory's policy waives by now, which are named."""
+    those that the inventory's policy waives by now, which are listed."""
     findings, waived = _without_waived(folder)
     if waived:
         sys.stderr.write(

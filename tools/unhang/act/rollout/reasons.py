@@ -20,7 +20,7 @@ BEGINNING = 60  # letters that a reader sees of any reason
 
 
 def cause_first(text: str) -> str:
-    """The text behind the kernel's own words for its cause, where these stand far inside it."""
+    """The text behind the kernel's own words for its cause, where these are far inside it."""
     places = {text.find(cause): cause for cause in CAUSES if cause in text}
     first = min(places, default=0)
     return f"{places[first]}: {text}" if first > BEGINNING else text

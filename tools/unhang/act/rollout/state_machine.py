@@ -29,7 +29,7 @@ from unhang.act.rollout.steps import (
 from unhang.core.text import brief
 
 MOST_BOOTS_BACK = 1
-# by this rollout's reboot or by somebody else, which the reason in brackets tells
+# by this rollout's reboot or by somebody else, which the reason in brackets says
 SHUTTING_DOWN = (
     "the node is shutting down (systemctl list-jobs on it names what holds it up), in the boot"
 )

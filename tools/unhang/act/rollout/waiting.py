@@ -50,7 +50,7 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
 
 
 def parse_time(given: str, option: str) -> int:
-    """Seconds of 90s, 30m, 12h or 3d. option: named in the error. Raises UserError."""
+    """Seconds of 90s, 30m, 12h or 3d. option: for the error. Raises UserError."""
     found = re.fullmatch(r"(\d{1,6})([smhd])", given.strip())
     if not found:
         raise UserError(f"{option} takes a time such as 30m, 12h or 3d, not {given!r}")

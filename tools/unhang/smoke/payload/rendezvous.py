@@ -12,7 +12,7 @@ from .run import Failed, Run, short_list
 
 
 def phase_rendezvous(run: Run) -> dict[str, Any]:
-    """All ranks meet at the store. Ranks that are missing at the deadline are named."""
+    """All ranks meet at the store. Ranks that are missing at the deadline are reported."""
     import datetime
 
     address, port = run.plan["master_address"], int(run.plan["master_port"])
