@@ -217,7 +217,7 @@ def _step(rank: int, group: Group, launch: Sequence[Entry], state: str, file: st
 
 
 def _ends(entry: Entry, rank: int, group: Group) -> tuple[int, int] | None:
-    """(sender, receiver) of a message as ranks of the job; None where they cannot be told."""
+    """(sender, receiver) of a message as ranks of the job; None where they are unknown."""
     if entry.message is None:
         return None
     ends = entry.message
@@ -242,7 +242,7 @@ def _messages(
     """The messages from one rank to another, numbered. Each rank counts all its messages of a
     group, so their numbers say nothing to the other one. They are counted from the first if both
     recorded all; else by their order among the open ones. A message may have left before its
-    receiver came to it: one that is queued behind a collective of the receiver does not tell that
+    receiver came to it: one that is queued behind a collective of the receiver does not show that
     it was not sent."""
     name, sender, receiver = key
     group = Group(f"{name}, {sender} to {receiver}", (sender, receiver), 2)

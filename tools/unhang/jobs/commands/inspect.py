@@ -1,5 +1,5 @@
 """`unhang inspect`: looks at a job that runs and says which rank all others wait for, where it
-stands, and what to do."""
+is, and what to do."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ NodeDocuments = Callable[[InspectOptions, dict[str, Any]], list[dict[str, Any]]]
 
 
 def run(arguments: argparse.Namespace, node_documents: NodeDocuments) -> int:
-    """0 not hung, 1 hung or a rank is slow, 3 the evidence does not tell; nothing to look at raises
+    """0 not hung, 1 hung or a rank is slow, 3 not known; nothing to look at raises
     UserError, which gives 2."""
     options, look_options = InspectOptions.of(arguments), chosen_look_options(arguments)
     out = checked_output(arguments.out) if arguments.out else None

@@ -166,7 +166,7 @@ def _noted(lines: Any, outputs: Outputs) -> Any:
 
 
 def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
-    """Reports ranks that two looks in a row named as slow, once. That is no hang: it goes to no
+    """Reports ranks that two looks in a row found slow, once. That is no hang: it goes to no
     hook, is in no record and ends no job. Samples queue meanwhile."""
     try:
         inspection = inspection_of(evidence_of(job.look(FOR_SLOW)))
@@ -190,7 +190,7 @@ def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
 def _answer(event: Event, job: Job, outputs: Outputs, to: Record) -> bool:
     """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not
     answer) ends no watch."""
-    if not outputs.is_idle and not outputs.hung:  # either may stand still for days
+    if not outputs.is_idle and not outputs.hung:  # either may be so for days
         outputs.say(f"{event.why}; looking at the job")
     try:
         return _looks_hung(event, job, outputs, to)

@@ -41,20 +41,20 @@ Named = set[tuple[Any, Any, Any]]
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
-    told = "as JSON of at most 16 KiB (unhang/evidence-short/1), once for each verdict"
+    form = "as JSON of at most 16 KiB (unhang/evidence-short/1), once for each verdict"
     shown = parser.add_argument_group("where a hang is reported beside standard error")
     add_repeatable(
         shown,
         "--webhook",
         "URL",
-        f"POST it to this URL {told}, to Slack and Teams as a message; @FILE reads the URL from"
+        f"POST it to this URL {form}, to Slack and Teams as a message; @FILE reads the URL from"
         " a file",
     )
     add_repeatable(
         shown,
         "--hook",
         "COMMAND",
-        f"run this program (no shell) with it on standard input {told}; {BUNDLE} is the path of"
+        f"run this program (no shell) with it on standard input {form}; {BUNDLE} is the path of"
         " all evidence, where --on-hang writes it",
     )
     shown.add_argument(
@@ -104,7 +104,7 @@ class WatchOptions(Hooks, frozen=True):
 class Outputs:
     """What was reported so far, and where to. say: prints a line for people; job: its name among
     several, whose metrics whoever watches them all writes; is_idle: the last look saw an idle
-    server; slow_ranks: how many the last two looks of --slow both named, None without; notified:
+    server; slow_ranks: how many the last two looks of --slow both found, None without; notified:
     the suspects of the last verdict of a hang, whose evidence is in full; left_alone: why the job
     was not ended for it; words: what is written to standard error."""
 

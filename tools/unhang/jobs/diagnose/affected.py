@@ -26,7 +26,7 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     roots = {f"rank {rank}" for rank in facts.answer.roots}
     common = set.intersection(*filter(None, [*inferred, roots])) if any(inferred) else set()
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
-    # a line about a peer is written where the peer is missed: others tell first whose fault it is
+    # a line about a peer is written where the peer is missed: others say first whose fault it is
     lines = [*_lines(evidence, bool(named))]
     of_peers = {event.place for event in lines if event.fields.get("peer")}
     for event in sorted(lines, key=lambda one: one.place in of_peers):

@@ -62,7 +62,7 @@ def answer_of(diagnosis: Mapping[str, Any]) -> JobAnswer:
 
 def joined_answers(look: JobAnswer, diagnosis: Mapping[str, Any]) -> JobAnswer:
     """The answer of a look with what logs and dumps of the same job add. Only a cause that a line
-    of a log names comes before where the threads stand."""
+    of a log names comes before where the threads are."""
     own, bundle = answer_of(diagnosis), str(diagnosis["inputs"][0]["file"])
     named = [
         one

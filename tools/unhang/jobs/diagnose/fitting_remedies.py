@@ -197,7 +197,7 @@ def _programs(facts: Facts) -> set[str]:
 
 def for_these_launchers(person: str, named: Sequence[str]) -> str:
     """The text without clauses for other launchers than those of the log. If it has several and
-    none is of the log's: what stands before them, which holds for every launcher."""
+    none is of the log's: what comes before them, which holds for every launcher."""
     head, clauses = _clauses(person, _CLAUSE)
     kept = [text.removeprefix("; ") for one, text in clauses if one["launcher"] in named]
     if not kept:
@@ -206,7 +206,7 @@ def for_these_launchers(person: str, named: Sequence[str]) -> str:
 
 
 def _clauses(person: str, begin: re.Pattern[str]) -> tuple[str, list[tuple[re.Match[str], str]]]:
-    """(what stands before them, the clauses of a text, each with its beginning)."""
+    """(what comes before them, the clauses of a text, each with its beginning)."""
     starts = list(begin.finditer(person))
     ends = [*(one.start() for one in starts), len(person)]
     parts = [person[at:end] for at, end in pairwise(ends)]
@@ -214,7 +214,7 @@ def _clauses(person: str, begin: re.Pattern[str]) -> tuple[str, list[tuple[re.Ma
 
 
 def kinds(facts: Facts) -> tuple[str, ...]:
-    """What kinds of job the log tells, as the clauses of remedies name them."""
+    """What kinds of job the log shows, as the clauses of remedies name them."""
     pipeline = ("a pipeline",) if facts.of("unbatched_message") else ()
     return (
         *(("a server",) if serves(facts) or facts.of("vllm_stall") else ("training",)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from unhang.jobs.diagnose.logs.group_numbers import GroupLabel, parse_group_label
 from unhang.jobs.diagnose.matching.scanning import Event
 
-Thread = tuple[str, int | None]  # file, and the rank that stands before the line
+Thread = tuple[str, int | None]  # file, and the rank that is before the line
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class Facts:
 
     @cached_property
     def standings(self) -> Mapping[str, Standing]:
-        """Where each rank's main thread stands."""
+        """Where each rank's main thread is."""
         return standings(self.stacks.get(MAIN, {}))
 
     @cached_property

@@ -1,7 +1,7 @@
 """Groups of ranks and their steps from the lines of torch's watchdogs and NCCL's start. Values in,
 values out.
 
-A watchdog's line about a collective has the rank within its group; the rank of the job stands
+A watchdog's line about a collective has the rank within its group; the rank of the job is
 before the line (`[rank12]:`), and the group in another line about the same number.
 """
 
@@ -31,15 +31,15 @@ CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
 MOST_AHEAD = 64  # collectives by which ranks that wait in one group can differ
 EVERYBODY = "default_pg"
 IDLE = "pg_idle"  # the fact of a rank that waits in nothing
-WHOLE_JOB = "the job"  # where no line tells of groups
+WHOLE_JOB = "the job"  # where no line names groups
 
 Process = tuple[str | None, str | None]  # host, pid
 
 
 @dataclass(frozen=True)
 class Timeout:
-    """One rank's collective that did not end. rank: of the job, None if the line does not tell it;
-    group: its name, unique in the log, None if no line tells it; number: of the rank in the group.
+    """One rank's collective that did not end. rank: of the job, None if the line does not have it;
+    group: its name, unique in the log, None if no line has it; number: of the rank in the group.
     seq None before torch 2.0."""
 
     rank: int | None
@@ -102,9 +102,9 @@ def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabe
 def _labelled_like_others(
     read: Sequence[tuple[Timeout, GroupLabel | None]],
 ) -> list[tuple[Timeout, GroupLabel | None]]:
-    """A rank that does not tell its group is in the one in which others wait at the same number,
-    with the same size if there are any, if it is only one; or in that of all ranks, if nobody tells
-    of another."""
+    """A rank that does not name its group is in the one in which others wait at the same number,
+    with the same size if there are any, if it is only one; or in that of all ranks, if nobody names
+    another."""
     labels: dict[tuple, dict[str, GroupLabel]] = {}
     for one, label in read:
         if label:
@@ -125,7 +125,7 @@ def _labelled_like_others(
 
 
 def _in_one_group(timeouts: Sequence[Timeout]) -> bool:
-    """Whether lines that tell no group may all be of the group of all ranks: its numbers are those
+    """Whether lines that name no group may all be of the group of all ranks: its numbers are those
     of the job, and nobody is far ahead in another operation."""
     if any(one.number not in (None, one.rank) for one in timeouts):
         return False
@@ -174,7 +174,7 @@ def _state(event: Event) -> Sighting:
 @dataclass(frozen=True)
 class _Names:
     """by_label: (name, rank) -> the group's name in the log. known: that name -> {number: rank}.
-    mesh: that name -> what the group is for. one_group: no line tells a group, and all numbers are
+    mesh: that name -> what the group is for. one_group: no line names a group, and all numbers are
     those of the job."""
 
     by_label: Mapping[tuple[str, int], str]
@@ -191,7 +191,7 @@ class _Names:
 
 
 def _key(label: GroupLabel | None, timeout: Timeout | None, one_group: bool) -> str | None:
-    """Groups of one key are told apart by their members. Where no line tells the group, ranks that
+    """Groups of one key are told apart by their members. Where no line names the group, ranks that
     wait in one operation at one number are together."""
     if label is not None:
         return label.name

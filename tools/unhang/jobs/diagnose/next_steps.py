@@ -4,7 +4,7 @@ Values in, values out.
 A cause has its own in the catalogue (`commands` of `causes.yml`). Without one, what is seen
 decides: a text of a machine is followed by a look at the machine, a job that failed by the row of
 the table `error_words` for its words, its scheduler or the kernel's log, and any other job by
-`unhang inspect`, because it may still run. What stands in a log fills a command only where a shell
+`unhang inspect`, because it may still run. Text of a log fills a command only where a shell
 reads it as a plain word.
 """
 
@@ -114,7 +114,7 @@ def _of_causes(
 
 
 def _of_state(state: str) -> Iterator[Step]:
-    """The steps of the table for what a text is of, or how a job stands."""
+    """The steps of the table for what a text is of, or the state of a job."""
     for row in table("steps_of_states").values():
         if row["state"] == state:
             yield row["run"], row["tells"]
@@ -192,7 +192,7 @@ def row_of(text: str) -> Mapping[str, Any] | None:
 
 def commands_with_output(facts: Facts) -> list[str]:
     """Beginnings of commands whose output is among the inputs, or that decide nothing where all
-    stacks stand outside of collectives."""
+    stacks are outside of collectives."""
     return [
         *(row["shown_by"] for fact, row in table("shown_facts").items() if facts.of(fact)),
         *(["the flight recorder's"] if facts.flights else []),

@@ -79,7 +79,7 @@ class RasStanding:
         return f"rank {rank}" + (f" ({where})" if where else "")
 
     def label(self, rank: int) -> str:
-        """rank 1, or process 705 where RAS does not tell its rank."""
+        """rank 1, or process 705 where RAS does not report its rank."""
         place = self.places.get(rank)
         return f"process {place[1]}" if rank < 0 and place else f"rank {rank}"
 

@@ -85,7 +85,7 @@ def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def shown_remarks(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The remarks; harmless lines only where neither a cause nor a question stands above them."""
+    """The remarks; harmless lines only where neither a cause nor a question is above them."""
     busy = diagnosis["collect_next"] or shown_causes(diagnosis)
     return [one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")]
 

@@ -1,7 +1,7 @@
 """Who is waited for, by what a log shows of groups. Values in, values out.
 
 A log seldom holds the lines of all ranks. Where many of those that are waited for brought no line,
-they are not missing from the job, but from the log: nobody is named for that, and who waits for
+they are not missing from the job, but from the log: nobody is blamed for that, and who waits for
 whom is asked of the others.
 """
 

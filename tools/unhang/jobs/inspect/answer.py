@@ -210,7 +210,7 @@ def how_many(inspection: Inspection) -> str:
 
 
 def _stands(inspection: Inspection) -> list[str]:
-    """How many ranks were seen where, then the places in which most of them stand."""
+    """How many ranks were seen where, then the places in which most of them are."""
     hosts = [visible(row.host, 80) for row in inspection.hosts]
     places = _ranks_by_place(inspection.ranks)
     largest = sorted(places.items(), key=lambda item: -len(item[1]))[:PLACES_ON_SCREEN]
@@ -299,7 +299,7 @@ def _kind(phase: str, state: str, has_stack: bool, then: str) -> str:
 
 
 def _waiting(inspection: Inspection) -> Iterator[dict[str, Any]]:
-    """Ranks that stand where nobody is accused, those of one place as one."""
+    """Ranks that are where nobody is accused, those of one place as one."""
     accused = {(one.host, one.rank) for one in inspection.suspects}
     others = [row for row in inspection.ranks if (row.host, row.rank) not in accused]
     for (activity, where), ranks in _ranks_by_place(others).items() if accused else ():
@@ -323,7 +323,7 @@ def _facts(inspection: Inspection) -> Iterator[dict[str, Any]]:
         ("world size", inspection.world_size),
         ("ranks seen", fold_ranks(ranks)),
         ("NCCL", ras.version if ras else None),
-        ("shown to stand by", ", ".join(inspection.sources.stands)),
+        ("shown to hang by", ", ".join(inspection.sources.stands)),
         ("shown to work by", ", ".join(inspection.sources.works)),
     ):
         if value:

@@ -85,7 +85,7 @@ def _not_against(
     causes: Sequence[Mapping[str, Any]], inspection: Inspection
 ) -> list[Mapping[str, Any]]:
     """The causes that the look does not rule out: of a job that ran, none of a wait; of one whose
-    rank was seen to stand elsewhere, no unlike collectives, and none that only dumps suggest."""
+    rank was seen elsewhere, no unlike collectives, and none that only dumps suggest."""
     seen = {one.cause for one in inspection.suspects}
     stands = any(one.rank is not None and not one.blind for one in inspection.suspects)
     if inspection.state in (HUNG, UNKNOWN):
@@ -144,7 +144,7 @@ def with_verdict(diagnosis: Mapping[str, Any], file: str, inspection: Inspection
 
 
 def _verdicts(diagnosis: Mapping[str, Any], inspection: Inspection) -> Iterator[dict[str, Any]]:
-    """Whom each source names: the look first, then dumps or logs of a job that stood."""
+    """Whom each source names: the look first, then dumps or logs of a job that hung."""
     ranks = {one.rank for one in inspection.suspects if one.rank is not None}
     yield {
         "source": LOOKED_AT,

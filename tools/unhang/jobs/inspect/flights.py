@@ -1,4 +1,4 @@
-"""What torch's flight recorder tells of a job that seems to hang: which ranks have not recorded the
+"""What torch's flight recorder says of a job that seems to hang: which ranks have not recorded the
 collective in which the others are.
 
 A dump is a snapshot of the moment when it was written, of a job that may have gone on since: it
@@ -28,7 +28,7 @@ def flights_of(nodes: Sequence[NodeEvidence]) -> list[Flight]:
 def with_recorded(verdict: Verdict, job: JobLook) -> tuple[Verdict, Recorded | None]:
     """The verdict on a job that hangs or may hang, with what the dumps add to its ranks; where no
     rank is suspected, those who are missing in them. And the row `recorded`: whether the dumps name
-    a rank of the verdict (agrees), others (differs), or it named none (alone)."""
+    a rank of the verdict (agrees), others (differs), or it blames none (alone)."""
     if job.recording is None:
         return verdict, None
     answer = job.recording.answer

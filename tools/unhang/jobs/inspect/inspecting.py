@@ -1,5 +1,5 @@
 """Evidence of a job's nodes -> `unhang/inspection/1`: whether it hangs, who is waited for, where
-that rank stands, and what to do. Values in, values out."""
+that rank is, and what to do. Values in, values out."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from unhang.jobs.inspect.ras_of_job import global_ranks
 class RankPace:
     """One rank in those ten seconds. cores: that its process used; run_queue: share of the time in
     which its main thread was runnable without a processor; the GPU's values are medians, None where
-    the driver did not tell; throttle: {reason: share of the looks}; alone: no other rank is on the
+    the driver did not say; throttle: {reason: share of the looks}; alone: no other rank is on the
     GPU; neighbours: processes on it that are none of the job."""
 
     rank: int

@@ -24,7 +24,7 @@ def render_inspection(
 
 
 def render_details(inspection: Inspection, plain: bool = False) -> str:
-    """Where the ranks stand, what could not be read, the suspects, and the verdict in full."""
+    """Where the ranks are, what could not be read, the suspects, and the verdict in full."""
     hosts = [row.host for row in inspection.hosts]
     more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
     lines = [f"{how_many(inspection)} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
@@ -70,7 +70,7 @@ def _domains(inspection: Inspection) -> list[str]:
 
 
 def _ranks(inspection: Inspection) -> list[str]:
-    """Ranks that stand at the same place in one line; a process without a rank by its number."""
+    """Ranks that are at the same place in one line; a process without a rank by its number."""
     places: dict[tuple[str, str, str], list[Rank]] = {}
     for row in inspection.ranks:
         where = row.where or f"state {row.state}"

@@ -3,7 +3,7 @@ out.
 
 First the rank that its host keeps from launching, which RAS counts behind; then a GPU that the
 driver slows down; then one that works while the others wait. Whatever one reading alone says is
-not enough: a rank is named when a second one agrees.
+not enough: a rank is blamed when a second one agrees.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def with_pace(verdict: Verdict, job: JobLook) -> Verdict:
         )
         return _by_driver(pace) or Verdict(UNKNOWN, [], f"{why}: who is slow is not known")
     if not any(moving(pace)):
-        stands = f"no collective was launched in {pace.seconds:.0f} s, so no rank is slow: it"
-        stands += " stands, or makes one long step"
+        stands = f"no collective was launched in {pace.seconds:.0f} s, so no rank is slow: the job"
+        stands += " hangs, or makes one long step"
         return replace(verdict, headline=f"{verdict.headline}; {stands}")
     return _with_strangers(_by_counts(pace) or _by_driver(pace) or _by_power(pace), pace)
 

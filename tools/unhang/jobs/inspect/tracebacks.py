@@ -1,4 +1,4 @@
-"""A traceback at the end of a rank's log says why the others wait, before where its threads stand
+"""A traceback at the end of a rank's log says why the others wait, before where its threads are
 now. Values in, values out.
 
 It never makes a hang: a program may log an exception that it survives.

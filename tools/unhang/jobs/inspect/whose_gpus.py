@@ -17,7 +17,7 @@ NODE = "asked_as"  # of samples that come from several nodes
 class Gpu:
     """node: "" where there is one alone; name: its number; pids: processes that have memory on it;
     busy, memory: percent of the time in which it computed, and moved memory; None where the driver
-    does not tell; link_kib: carried by NVLink since the driver was loaded."""
+    does not say; link_kib: carried by NVLink since the driver was loaded."""
 
     node: str
     name: str

@@ -232,7 +232,7 @@ class Launch(Crowd):
 
     @property
     def own_host(self) -> Text | None:
-        """The address that a server tells others as its own."""
+        """The address that a server gives to others as its own."""
         named = (row.get("own_variable", "") for row in table("launchers").values())
         return next(filter(None, map(self.variable, named)), None)
 
@@ -340,14 +340,14 @@ class Launch(Crowd):
 
     @property
     def room(self) -> Count:
-        """Processes that its hosts take: as it is told for each, or by their slots."""
+        """Processes that its hosts take: as given for each, or by their slots."""
         step = self.step("step")
         mapped = step and PER_NODE.search(step.options.get("map_by", ""))
         return (times(self.tasks, self.nodes) if mapped else None) or self.slots or self.place.slots
 
     @property
     def oversubscribes(self) -> bool:
-        """Whether it is told to start more processes than its hosts take."""
+        """Whether it is to start more processes than its hosts take."""
         return "oversubscribe" in self.command.shown.lower()
 
     @property

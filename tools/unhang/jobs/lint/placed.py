@@ -14,7 +14,7 @@ _UNITS = "bkmgt"  # each 1024 of the one before
 
 class Placed:
     """line: from 1. shown: as the file has it. how: "written", "default" if a scheduler or runtime
-    has it without being told, or the type that YAML gives a value."""
+    has it without being asked, or the type that YAML gives a value."""
 
     line = 0
     shown = ""

@@ -341,8 +341,8 @@ def _in_words(suspects: Sequence[_Suspect], lines: Lines) -> Findings:
 def _who(share: Share) -> str:
     if share.key.startswith((">", ">=")):
         order, _, bound = share.key.partition(" ")
-        told = share.key if share.taken else f"{'<' if order == '>=' else '<='} {bound}"
-        return f"ranks with {share.of} {told}"
+        which = share.key if share.taken else f"{'<' if order == '>=' else '<='} {bound}"
+        return f"ranks with {share.of} {which}"
     first = share.key.strip("'\"") == "0" or re.search(r"[A-Za-z_]0$", share.key)
     if first and share.of in ("rank", "local rank"):
         return f"ranks with {share.of} {'0' if share.taken else 'other than 0'}"

@@ -1,6 +1,6 @@
-"""What is told of a running job as it happens, without a look: ranks that share a GPU, a GPU that
-the driver calls too hot, a network interface whose link went away. Which rank is slow, `inspect
---slow` says. Values in, lines out.
+"""What is reported of a running job at once, without a look: ranks that share a GPU, a GPU that
+the driver calls too hot, a network interface whose link went away. `inspect --slow`
+says which rank is slow. Values in, lines out.
 
 A class ships only with a trace of real hardware or a real kernel on which it speaks, and others on
 which it is silent (test_alerts).
@@ -18,16 +18,16 @@ from unhang.jobs.inspect.crowded import shared_words
 from unhang.jobs.inspect.slow_gpus import HOT
 from unhang.jobs.watch.detector import NODE, Tick, ranks_by_gpu
 
-QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
-HOT_S = 10.0  # how long a GPU is too hot before it is told
+QUIET_S = 60.0  # an interface that flaps all the time is reported once in so long
+HOT_S = 10.0  # how long a GPU is too hot before it is reported
 
 
 @dataclass
 class Alerts:
-    """What was seen and told so far."""
+    """What was seen and reported so far."""
 
     carriers: dict[tuple[str, str], int] = field(default_factory=dict)
-    told: dict[tuple[str, str], float] = field(default_factory=dict)
+    reported: dict[tuple[str, str], float] = field(default_factory=dict)
     crowded: set[tuple[str, str]] = field(default_factory=set)
     shared: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
     owed: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -84,9 +84,9 @@ class Alerts:
         if before is None or changes <= before:
             return
         self.owed[key] = self.owed.get(key, 0) + changes - before
-        if t - self.told.get(key, -QUIET_S) < QUIET_S:
+        if t - self.reported.get(key, -QUIET_S) < QUIET_S:
             return
-        self.told[key], count = t, self.owed.pop(key)
+        self.reported[key], count = t, self.owed.pop(key)
         what = (
             "went away"
             if not row.get("up")

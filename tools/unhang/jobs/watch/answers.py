@@ -14,7 +14,7 @@ from unhang.jobs.watch.detector import Event
 from unhang_node.base.parse.values import as_maps
 
 SLOW_IO = "slow_rank_or_io"
-# torch's own watchdog ends a job after ten minutes: by then what flickers is told all the same
+# torch's own watchdog ends a job after ten minutes: by then what flickers is reported all the same
 LONGEST_STALL_S = 600.0
 
 
@@ -39,7 +39,7 @@ def with_seen(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[st
 
 
 def place_of_a_stall(event: Event, inspection: Inspection) -> tuple[Any, ...]:
-    """Where those stand who are said to hang and wait for data, a file or a server, as ranks of a
+    """Where those are who are said to hang and wait for data, a file or a server, as ranks of a
     healthy job do for a minute too: with another sample or file, or after progress, it is another
     place. () where one of them waits for something else, and where it took too long."""
     named = inspection.suspects
@@ -67,7 +67,7 @@ def halted_words(inspection: Inspection) -> str:
 
 
 def agreeing(inspection: Inspection) -> Sequence[str]:
-    """The sources that show that the job stands, if two agree and none shows that it works; []
+    """The sources that show that the job hangs, if two agree and none shows that it works; []
     otherwise: then it is not ended."""
     sources = inspection.sources
     return sources.stands if len(sources.stands) > 1 and not sources.works else []

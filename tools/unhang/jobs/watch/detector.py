@@ -96,16 +96,16 @@ def detect(
 ) -> Iterator[Event]:
     """Events as the samples come. After NO_PROGRESS there is another one only when that long passed
     again. update: called with each moment and the seconds since the last progress."""
-    progress, told = Progress(), 0.0
+    progress, reported = Progress(), 0.0
     seen: dict[tuple[str, int], float] = {}
     said: set[tuple[str, int]] = set()
     for tick in ticks(lines):
         progress.takes(tick)
         update(tick, tick.t - progress.last)
-        told = max(told, progress.last)
+        reported = max(reported, progress.last)
         yield from _ended_or_stopped(tick, seen, said)
-        if tick.t - told >= no_progress_s:
-            told = tick.t
+        if tick.t - reported >= no_progress_s:
+            reported = tick.t
             yield Event(
                 tick.t,
                 NO_PROGRESS,

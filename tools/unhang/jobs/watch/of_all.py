@@ -61,7 +61,7 @@ def moments(every_s: float, say: Callable[[str], None]) -> Iterator[dict[str, An
 
 
 class Looking:
-    """Looks, one after another however many jobs stand: a node that trains pays for one at a
+    """Looks, one after another however many jobs hang: a node that trains pays for one at a
     time. close() ends the one under way."""
 
     def __init__(self) -> None:

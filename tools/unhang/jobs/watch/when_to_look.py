@@ -1,4 +1,4 @@
-"""When a watched job is looked at again: one that stands still, and with --slow one that works.
+"""When a watched job is looked at again: one that hangs, and with --slow one that works.
 Values in, values out."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def twice(wait_s: float, first_s: float) -> float:
 
 @dataclass
 class Patience:
-    """How long a job that stands still is left until the next look: one that idles for days costs
+    """How long a job that hangs is left until the next look: one that idles for days costs
     no look a minute. pause_s: until the second look."""
 
     pause_s: float
@@ -79,9 +79,9 @@ class SlowLooks:
 
     every_s     seconds of progress until a look
     longest_s   longer ones without progress do not count
-    found       (host, rank) of those whom the last look named; empty: it called the job even
+    found       (host, rank) of those whom the last look found; empty: it called the job even
     said        those who were reported last
-    agreed      how many the last two looks both named; None where the last had no answer
+    agreed      how many the last two looks both found; None where the last had no answer
     """
 
     every_s: float

@@ -1,5 +1,5 @@
 """Unpacks .gz, .bz2 and .xz in small pieces, from files and pipes: of an archive that was cut short
-or is damaged, all that stands before the fault is read."""
+or is damaged, all that comes before the fault is read."""
 
 from __future__ import annotations
 

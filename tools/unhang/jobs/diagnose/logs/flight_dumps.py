@@ -66,7 +66,7 @@ def _rows(data: bytes, file: str) -> list[tuple] | str:
 
 
 def _dumps(content: Any) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
-    """(rank if the content tells it, dump) of one dump, or of several by rank. torch's debug server
+    """(rank if the content has it, dump) of one dump, or of several by rank. torch's debug server
     leaves out the entries of a rank that has none."""
     if _is_dump(content):
         yield whole_or_none(content.get("rank")), content

@@ -29,7 +29,7 @@ _GAVE_UP = (b"Watchdog caught collective operation timeout", b"Timed out waiting
 
 @dataclass(frozen=True)
 class RankLine:
-    """A line of a rank. head: its beginning, where the time may stand; printed: how many lines the
+    """A line of a rank. head: its beginning, where the time may be; printed: how many lines the
     rank had printed with it; step: the number of the step that it reports."""
 
     file: str

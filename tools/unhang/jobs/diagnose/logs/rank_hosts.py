@@ -24,7 +24,7 @@ _LABEL = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):\s{1,3}\[
 
 
 def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
-    """What stands beside the rank in the names of files, or in those of their folders, if it is
+    """What is beside the rank in the names of files, or in those of their folders, if it is
     numbered as hosts are: node-a of node-a-rank1.log, gpu12 of gpu12/rank13.log. Where a rank has
     two files, they are named for something else. files: name -> rank."""
     ranked = {PurePath(file): rank for file, rank in files.items() if rank is not None}

@@ -1,6 +1,6 @@
 """Records that any program repeats, as lines of JSON, CSV or a board, `key: value`, metrics with
-labels, or words with numbers: who of their ranks, workers or sources is silent, behind the others,
-stands still, is elsewhere or is slower; or that nobody is.
+labels, or words with numbers: which of their ranks, workers or sources is silent, behind others,
+stuck, elsewhere or slower; or that none is.
 
 What grows from record to record is compared by its last value, and the largest step between two
 records is the difference that a job which runs shows. Where nothing grows, values must be equal. A
@@ -67,14 +67,14 @@ class Record(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether it tells that its program ended well."""
+        """Whether it says that its program ended well."""
         codes = [code for name, code in self.numbers.items() if _EXIT.fullmatch(name)]
         told = any(_STATE.search(one) and _END.fullmatch(text) for one, text in self.texts.items())
         return not any(codes) and (bool(codes) or told)
 
 
 class Stand(NamedTuple):
-    """who: '' where nobody differs; well: the end is told, or all are seen to advance."""
+    """who: '' where nobody differs; well: the end is reported, or all are seen to advance."""
 
     who: str
     why: str
@@ -362,7 +362,7 @@ def _slow(who: str, series: Series, names: Collection[str]) -> Iterator[Stand]:
 
 
 def _elsewhere(who: str, series: Series, steps: Sequence[str]) -> Iterator[Stand]:
-    """The one whose state is another than that of all others, while all stand in theirs: in some
+    """The one whose state is another than that of all others, while all stay in theirs: in some
     records, or as long as one record says."""
     late = {key: own[-FEWEST_TIMES:] for key, own in series.items()}
     for_s = [
@@ -392,7 +392,7 @@ def _elsewhere(who: str, series: Series, steps: Sequence[str]) -> Iterator[Stand
 
 
 def _well(who: str, records: Sequence[Record], all_records: Sequence[Record]) -> Iterator[Stand]:
-    """The end that they tell, or that all of them advance."""
+    """The end that they report, or that all of them advance."""
     series, last = _series(who, records), all_records[-1]
     if len(series) < AT_LEAST:
         return
@@ -406,7 +406,7 @@ def _well(who: str, records: Sequence[Record], all_records: Sequence[Record]) ->
         if len(ends) < len(series):
             continue
         # A program that prints each tenth step prints the same numbers for all ranks, and nothing
-        # when it stands; a clock takes them between steps, also when nothing moves.
+        # when it hangs; a clock takes them between steps, also when nothing moves.
         by_clock = len({*chain(*values)}) > max(map(len, values)) + 1
         step = median(_steps(name, series))
         is_steady = all(own[-1] - own[-2] >= min(_changes(own[:-1])) for own in values)

@@ -40,7 +40,7 @@ class Labels:
     differ: bool = False
 
     def note(self, text: bytes) -> None:
-        """Adds the labels of a block that stand before a rank."""
+        """Adds the labels of a block that come before a rank."""
         if b"[rank" not in text:
             return
         for pattern in _WITH_RANKS:

@@ -152,7 +152,7 @@ def message_of(line: bytes) -> bytes | None:
     moment = next((row[key] for key in _TIMES if isinstance(row.get(key), str)), "")
     why = next((f" {row[key]}" for key in ("error", "err") if isinstance(row.get(key), str)), "")
     before = f"{moment} " if moment else ""
-    if any(one in row for one in _PARTS):  # a record: its numbers are told with the message
+    if any(one in row for one in _PARTS):  # a record: its numbers are shown with the message
         why += "".join(f" {key}={one}" for key, one in row.items() if type(one) in (int, float))
     return "\n".join(before + one for one in (message.rstrip("\r\n") + why).split("\n")).encode(
         "utf-8", "replace"

@@ -1,5 +1,5 @@
 """Tells what somebody writes about a message from the message itself: in a file without any line of
-a machine, a message within a sentence is only named. One line by itself may be a program's."""
+a machine, a message within a sentence is only quoted. One line by itself may be a program's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def has_lines_of_a_machine(block: Block, text: bytes) -> bool:
 
 
 def is_in_a_sentence(found: re.Match[str], text: str, own: Sequence[str]) -> bool:
-    """Whether other words or a bullet stand before a match, or its values are left out. own: lines
+    """Whether other words or a bullet come before a match, or its values are left out. own: lines
     in which a program prints it, whose words before it are the program's."""
     if _WITHOUT_VALUES.search(text, found.start()):
         return True

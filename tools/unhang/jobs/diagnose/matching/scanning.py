@@ -201,7 +201,7 @@ def _joined(blocks: Sequence[Block]) -> Block:
 
 
 def _name_ranks(scan: Scan, labels: Labels, stacks: Sequence[Stack]) -> None:
-    """Puts the rank where only a launcher's label stands before a line. The name of a file whose
+    """Puts the rank where only a launcher's label comes before a line. The name of a file whose
     lines have one label is known better than the label."""
     rows = (*scan.words.lines, *scan.words.steps, *(one.rank for one in stacks))
     if len({number for number in rows if number is not None and number < 0}) == 1:

@@ -67,7 +67,7 @@ RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
 NAMELESS = "a process raised an exception whose name and message are not in the log"
 ASK_RAS_AGAIN = (
     "ncclras -v > ras-1; sleep 10; ncclras -v > ras-2; unhang diagnose ras-1 ras-2\n"
-    "counts that rise show a job that runs; counts that stand, who is waited for"
+    "counts that rise show a job that runs; others show which rank is waited for"
 )
 STACKS_MOVED = (
     "ranks are elsewhere than in the look before, so the job went on between the two; whether one"
@@ -135,7 +135,7 @@ def stacks_that_moved(facts: Facts) -> Conclusion | None:
 
 
 def stacks_in_one_place(facts: Facts) -> Conclusion | None:
-    """The stacks of all ranks stand in one call outside of collectives."""
+    """The stacks of all ranks are in one call outside of collectives."""
     if not (place := common_place(facts)):
         return None
     why = (
@@ -281,7 +281,7 @@ def _refused_requests(facts: Facts) -> Conclusion | None:
 
 def _wait_that_raised(facts: Facts) -> Conclusion | None:
     """An exception after the timeout of the rank that raised it, or of an engine without a rank:
-    its end is told by it, not its cause."""
+    it shows how the rank ended, not why."""
     if (crash := facts.first_error) is None or crash.fact != "crash":
         return None
     ranks = [one.rank for one in facts.timeouts if crash.follows(one.event)]
@@ -407,7 +407,7 @@ def _set_up(facts: Facts) -> Conclusion | None:
 
 
 def _ras(facts: Facts) -> Conclusion | None:
-    """NCCL's RAS names ranks, or shows that the job runs, or cannot tell."""
+    """NCCL's RAS names ranks, or shows that the job runs, or shows neither."""
     if (ras := facts.ras) is None:
         return None
     if ras.moved:
@@ -474,7 +474,7 @@ def _no_reason(facts: Facts) -> Conclusion:
 
 
 def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: bool) -> Conclusion:
-    """The conclusion of a diagnosis. found: a cause is named; trouble: a line of the log shows a
+    """The conclusion of a diagnosis. found: a cause is shown; trouble: a line of the log shows a
     fault or a hang."""
     if found:
         return Conclusion("cause", "a cause is listed below")
@@ -664,7 +664,7 @@ def _files(names: Sequence[str]) -> str:
 
 
 def tells_of_a_job(facts: Facts) -> bool:
-    """Whether a line that nobody only quotes tells of a job's progress, end, wait or set-up."""
+    """Whether a line that nobody only quotes reports a job's progress, end, wait or set-up."""
     lines = any(event.kind in names_in("of_a_job") for event in facts.plain)
     return lines or bool(facts.timeouts) or any(map(facts.of, names_in("output")))
 
@@ -708,7 +708,7 @@ def _machine(facts: Facts) -> Conclusion | None:
         return Conclusion("no_end", NOT_JUDGED.format(listed(others, 4) or "these lines"), line)
     why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
     if others := [name for of, names in facts.of_tools.values() if not of for name in names]:
-        why += f", and does not tell of {listed(others, 4)}"
+        why += f", and does not report {listed(others, 4)}"
     return _of_files(
         Conclusion("healthy", why),
         {file for file, one in facts.of_tools.items() if one[0]},
@@ -720,7 +720,7 @@ def _unknown(facts: Facts) -> Conclusion:
     return with_unlike_words(
         Conclusion(
             "no_end",
-            "unhang knows no message in this text that tells of a failure, or of an end of the job",
+            "unhang knows no message in this text that reports a failure or the end of the job",
         ),
         facts,
     )

@@ -32,7 +32,7 @@ _RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 
 
 def events_that_count(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file that tell how its job ended."""
+    """The events of one file that say how its job ended."""
     of_this_run = without_ignored_exceptions(without_links_of_a_boot(logged_by_the_job(events)))
     return without_what_a_good_end_outlived(
         without_what_was_retried(without_kills_that_follow(of_this_run))

@@ -142,7 +142,7 @@ def last_steps(facts: Facts) -> dict[str, int]:
 
 class RankState(NamedTuple):
     """queued: the number of the last collective that a rank had handed to NCCL. event: the line
-    that tells it."""
+    that says so."""
 
     queued: int
     event: Event

@@ -31,7 +31,7 @@ from unhang.jobs.diagnose.meaning.signs import hang_signs
 
 
 def facts_together(facts: Facts) -> Iterator[Evidence]:
-    """What two facts tell that neither tells alone, by the rows of joined_facts.
+    """What two facts show that neither shows alone, by the rows of joined_facts.
 
     Decides diagnose_batches/10/044, diagnose/kernel_too_old/interrupted, diagnose_batches/6/372,
     diagnose_documented/gpu_nccl_torch_2/mig-slices-same-parent, diagnose_batches/1/053,

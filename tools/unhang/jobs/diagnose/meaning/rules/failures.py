@@ -103,7 +103,7 @@ def _whose(event: Event) -> str:
 
 
 def _is_of_transport(event: Event) -> bool:
-    """Whether a line tells of a connection to another process. Every rank prints it, whatever is
+    """Whether a line is about a connection to another process. Every rank prints it, whatever is
     wrong between them."""
     return any(word in event.text for word in names_in("transport"))
 
@@ -167,7 +167,7 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
 
 
 def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
-    """Why a job was ended that had failed or stood before: after its last step, or told of anywhere
+    """Why a job was ended that had failed or hung before: after its last step, or reported anywhere
     else; None for a job that ran."""
     faults = [
         event
@@ -188,7 +188,7 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
         if end.id == CANCELLED and event.signature.for_.keys() - end.signature.for_.keys()
     ]
     return (
-        "the job failed or stood before it was ended"
+        "the job failed or hung before it was ended"
         if faults or stands
         else "another cause may be why it was cancelled"
         if others

@@ -175,7 +175,7 @@ def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
 
 def killed_for_memory_is_no_rank(facts: Facts) -> Iterator[Evidence]:
     """The kernel killed processes whose numbers and names are no rank's, and nothing but its lines
-    tells of a failure. A container's numbers are not the kernel's, so that the name must be foreign
+    reports a failure. A container's numbers are not the kernel's, so that the name must be foreign
     too. Whether the job went on is not known: clocks of logs differ.
 
     Keeps silent: diagnose_odd_ones/tables/memory-of-a-stranger.

@@ -1,5 +1,5 @@
-"""Rules over stacks of ranks: who stands elsewhere while the others wait for it, and who waits in
-another collective. Which call is a wait for others says the catalogue's table job_activities."""
+"""Rules over stacks of ranks: which is elsewhere while the others wait for it, and which waits in
+another collective. The catalogue's table job_activities says which call is a wait for others."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _INNER = re.compile(r"/torch/distributed/(?!fsdp)|/lib/python3\.\d+/(?!site-|dis
 
 
 def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
-    """Most ranks wait and few stand in another call: the others wait for them. A rank waits in a
-    collective, at the start, for a lock, or in the line of the job where most stand: a host that
+    """Most ranks wait and few are in another call: the others wait for them. A rank waits in a
+    collective, at the start, for a lock, or in the line of the job where most are: a host that
     waits for its GPU, as .item() does, shows no call of a library.
 
     Decides diagnose_odd_ones/stacks/read-of-a-socket-below-the-data,
@@ -129,7 +129,7 @@ def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
 
 
 def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
-    """Threads of one name stand in different collectives: the ranks wait for each other. In a
+    """Threads of one name are in different collectives: the ranks wait for each other. In a
     pipeline, which the stacks show by send and recv, that is usual.
 
     Decides diagnose_odd_ones/stacks/two-sides-in-different-collectives, diagnose_batches/8/009.
@@ -158,7 +158,7 @@ def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
 
 
 class CommonPlace(NamedTuple):
-    """Where the stacks of all ranks stand. call: FUNCTION (PATH). line: that shows it."""
+    """Where the stacks of all ranks are. call: FUNCTION (PATH). line: that shows it."""
 
     ranks: list[int]
     call: str
@@ -166,7 +166,7 @@ class CommonPlace(NamedTuple):
 
 
 def common_place(facts: Facts) -> CommonPlace | None:
-    """The one call in which the stacks of several ranks stand, if it is no collective of torch: a
+    """The one call in which the stacks of several ranks are, if it is no collective of torch: a
     lock, a store or a barrier of another library."""
     stacks = {
         stack.rank: stack for stack in facts.stacks.get(MAIN, {}).values() if stack.rank is not None

@@ -22,7 +22,7 @@ _CONTAINERS = re.compile(r"veth|docker|br-|cali|cni|virbr|tap|lxc|flannel")
 
 def port_loses_its_link(facts: Facts) -> Iterator[Evidence]:
     """A port of a network adapter lost its link several times in a day without a boot between. Once
-    is a boot, a cable or a person; several ports at once are their switch, and still named.
+    is a boot, a cable or a person; several ports at once are their switch, and still reported.
 
     Decides diagnose_odd_ones/times/four-losses-in-an-hour,
     diagnose_odd_ones/times/other-driver-loses-its-link.
@@ -82,7 +82,7 @@ def switch_reports_an_error(facts: Facts) -> Iterator[Evidence]:
 
 def rank_differs_by_its_records(facts: Facts) -> Iterator[Evidence]:
     """In a log of a hanging job, the lines that its ranks repeat show one that went silent, fell
-    behind or stands still.
+    behind or is stuck.
 
     Decides diagnose_odd_ones/times/rank-that-went-silent-before-the-others.
     """

@@ -95,7 +95,7 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         percent = data[-1].fields.get("percent")
         what = (
             f"{(data[-1].fields['what'] or '').strip()}"
-            f" {f'stood at {percent} %' if percent else 'was going on'}"
+            f" {f'was at {percent} %' if percent else 'was going on'}"
         )
         yield from _work_outlasts_limit(f"{what} when the others' timeout expired", data[-1], first)
         if first.fact != "timeout":  # not come to the store or to JAX's coordinator, and started
