@@ -179,7 +179,7 @@ def _causes(text: str) -> Iterator[Topic]:
         )
     elif (
         not named and len(text.split()) >= LEAST_OF_A_MESSAGE
-    ):  # a piece of a known message, without what stands around it in a log
+    ):  # a piece of a known message, without what is around it in a log
         wanted = " ".join(text.lower().split())
         known = [
             row

@@ -201,7 +201,7 @@ class Printed:
 
 
 def _together(values: _Values) -> _Values:
-    """What several names of a GPU tell together: its fabric's health, what slows its clocks."""
+    """What several names of a GPU show together: its fabric's health, what slows its clocks."""
     found: _Values = {}
     reasons = {one[1]: values[name] for name in values if (one := _REASON.fullmatch(name))}
     active = {one: at for one, (text, at) in reasons.items() if text == "Active"}
@@ -226,7 +226,7 @@ def _together(values: _Values) -> _Values:
 
 
 def _ids_of(row: Row) -> set[str]:
-    """By what a row tells its GPU from others: index, UUID, address on the bus."""
+    """What tells the GPU of a row apart from others: index, UUID, address on the bus."""
     return {str(row.values[one][0]).strip().lower() for one in IDENTITIES if one in row.values}
 
 
@@ -238,7 +238,7 @@ def _is_same(own: set[str], ids: set[str]) -> bool:
 
 
 def _field_of(kind: str, name: str) -> str | None:
-    """The field of a name, which in -q may stand below more headings."""
+    """The field of a name, which in -q may be below more headings."""
     if kind not in FIELD_OF:
         return name
     while name not in FIELD_OF[kind] and name.count(".") > 1:
@@ -453,7 +453,7 @@ def _of_topology(lines: Sequence[str]) -> Iterator[Row]:
 
 
 def _counted(at: int, gpu: str, **counted: Any) -> Row:
-    """What a line tells of the NVLinks of a GPU."""
+    """What a line says of the NVLinks of a GPU."""
     values = {name: (one, at) for name, one in counted.items()}
     return Row(f"interconnect.by_gpu[{gpu}]", {"gpu": (gpu, at), **values})
 

@@ -129,7 +129,7 @@ def _judged_in(
         for answers in verdicts.answers
         for number, verdict, _ in answers.counts
         for when in [engine.rules[number].when]
-        # that GPUs do the same does not tell that they are sound
+        # that GPUs do the same does not show that they are sound
         if when
         and not {"utilization_percent", "power_draw_w", "memory_used_mib"}
         & {path[-1] for path in when.reads}
@@ -165,12 +165,12 @@ def _looked(
         if one.severity == "info" and one.places[0][1] == file
     ]
     is_of_parts = any("*" in path for path, name in names.items() if name in looked)
-    # a setting of the machine alone, as sysctl prints one, tells of no part that it is sound
+    # a setting of the machine alone, as sysctl prints one, does not show that a part is sound
     return ([], remarks or others) if remarks or not is_of_parts else (looked, others)
 
 
 def _tells(path: Sequence[str]) -> bool:
-    """Whether a value may tell that a part is sound: no name or version does."""
+    """Whether a value may show that a part is sound: no name or version does."""
     shape = fact_shapes()[path[0]]
     for name in path[1:]:
         shape = (shape.item if name == "*" else shape.fields.get(name)) or ANY

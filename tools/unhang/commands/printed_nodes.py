@@ -21,7 +21,7 @@ _OWN = re.compile(
 
 
 class Node(NamedTuple):
-    """What files show of one machine. host: its name, if they tell it; name: in comparisons, "" if
+    """What files show of one machine. host: its name, if they have it; name: in comparisons, "" if
     it may be one of the others; clash: what files of that host show with different values."""
 
     host: str

@@ -110,7 +110,7 @@ def _one_node(folder: Path, findings: Mapping[str, Any], options: TicketOptions)
 
 
 def _tried(folder: Path, host: str) -> Iterator[str]:
-    """A line about the repair of this node in this run, as the rollout's proof tells it."""
+    """A line about the repair of this node in this run, from the rollout's proof."""
     path = folder / f"remediation-{run_folder.file_stem(host)}.json"
     try:
         done = parse_strictly(read_bounded(path, run_folder.LONGEST_DOCUMENT))

@@ -16,7 +16,7 @@ ROW_NAMES = (
     "package",
     "path",
 )  # fields that identify a row; without one, all rows of a list are compared together: gpus.devices[*]  # noqa: E501
-# Facts that differ between any two nodes and tell nothing about their configuration: addresses,
+# Facts that differ between any two nodes and say nothing about their configuration: addresses,
 # places on a bus, line numbers.
 OF_ONE_NODE = frozenset(
     (

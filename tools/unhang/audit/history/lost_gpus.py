@@ -1,4 +1,4 @@
-"""What earlier runs read of a node and this run could not: a GPU that fell off the bus tells
+"""What earlier runs read of a node and this run could not: a GPU that fell off the bus reports
 neither its serial number nor its UUID."""
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Drawing:
-    top: float  # where it begins: nothing stands above the GPUs when only PCIe joins them
+    top: float  # where it begins: nothing is above the GPUs when only PCIe joins them
     width: float
     height: float
     shapes: tuple[Shape, ...]

@@ -21,8 +21,8 @@ _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and no real number has more
 _INDEX = re.compile(r"\[\d+\]")
 _FAR = re.compile(r"lies on (?P<kind>\S+) at (?P<mount>[^,]+), which nobody named")
-MOST_PATHS = 6  # facts that are named, of all that were not read for one reason
-# a path such as faults.events[0] tells nothing to readers who do not know the document
+MOST_PATHS = 6  # facts that are listed, of all that were not read for one reason
+# a path such as faults.events[0] means nothing to readers who do not know the document
 _FACT = re.compile(r"[a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")
 _TABLE_ROW = re.compile(r"tables\.[a-z0-9_]+[.\[](?P<row>.+?)\]?")
 

@@ -1,7 +1,7 @@
 """The first screen of a run: nodes by verdict, then causes by harm, each with its nodes, what was
 found, what to do and the command for it.
 
-Warnings are named below the error of the same nodes. At most 40 lines, for any number of nodes;
+Warnings are listed below the error of the same nodes. At most 40 lines, for any number of nodes;
 more only if more nodes have critical causes or are unread, each of which has its line. Text in,
 text out, like the table.
 """

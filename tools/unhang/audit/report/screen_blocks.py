@@ -21,7 +21,7 @@ from unhang.judge.rules.rules import SEVERITIES
 LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40
 LONGEST_FOUND = 240
-MOST_ALSO = 4  # further warnings of the same nodes that are named
+MOST_ALSO = 4  # further warnings of the same nodes that are listed
 VERDICT_STYLES = {
     "critical": "bold red",
     "error": "bold red",

@@ -1,5 +1,5 @@
 """Writes arrived documents to a run folder: each node once, the newest that is surely its own wins,
-and what contradicts itself is named."""
+and what contradicts itself is reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Meant:
 @dataclass
 class Arrived:
     """hosts: written, in the order in which they came, with what is known of the document that
-    stands; twice: hosts of several documents; claimed: hosts whose groups and policy were dropped;
+    is kept; twice: hosts of several documents; claimed: hosts whose groups and policy were dropped;
     lines: conflicts, and documents that belong to no host; faults: documents that cannot be read
     and of which nobody knows whose they are."""
 

@@ -133,7 +133,7 @@ def hostname_of(facts: Any) -> str:
 
 def split_documents(source: IO[bytes] | CountedStream) -> Iterator[bytes]:
     """The documents of a stream, each as soon as it has ended, with or without line breaks between
-    them, and what stands between them, line by line.
+    them, and what is between them, line by line.
 
     A document that was cut ends where the next one begins a line. No piece is longer than an answer
     may be, and one chunk.
@@ -212,7 +212,7 @@ class _Splitter:
             ] in (b"[", b",", b":")
             return is_first and (not is_value or bool(HEAD.match(self.held, place)))
         before = BEFORE.fullmatch(self.held, line, place)
-        # behind a pod's mark, a value of a document whose beginning is missing may stand
+        # after a pod's mark there may be a value of a document whose beginning is missing
         is_marked = self.held[line : line + 1] == b"["
         return before is not None and (not is_marked or bool(HEAD.match(self.held, place)))
 

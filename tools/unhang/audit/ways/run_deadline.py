@@ -1,4 +1,4 @@
-"""The deadline of a whole run: what arrived by then counts, and the other nodes are named."""
+"""The deadline of a whole run: what arrived by then counts, and the other nodes are listed."""
 
 from __future__ import annotations
 

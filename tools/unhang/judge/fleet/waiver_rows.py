@@ -13,7 +13,7 @@ from unhang.core.run.findings import hosts_of
 from unhang.core.schemas.policy import one_line, parts_of, policy_faults
 from unhang.core.schemas.shapes import nearest
 
-TEMPLATES = ("{{", "{%", "{#")  # Ansible would evaluate what stands behind them
+TEMPLATES = ("{{", "{%", "{#")  # Ansible would evaluate what follows them
 SINCE = "-since-earlier-run"
 
 

@@ -11,7 +11,7 @@ from unhang.judge.reference.explain import Topic, explain, names_among
 from unhang.judge.rules.compiled_catalogue import Catalogue
 
 MOST_NAMED, MOST_ASKED, LINE = 5, 60, 100
-# the labels of explain's lines that tell a person most, in this order
+# the labels of explain's lines that help a person most, in this order
 TELLING = ("known faults", "can fire", "limits", "meaning", "hides", "does",
            "what to do", "action")  # fmt: skip
 _WORD = re.compile(r"[A-Za-z0-9_](?:[\w.=-]{0,60}[A-Za-z0-9_])?")

@@ -21,7 +21,7 @@ KINDS = {
     "gpu": ("gpu_models", "gpu_architectures"), "cudnn": ("cudnn_releases",),
     "kernel": ("kernel_issues",),
 }  # fmt: skip
-"""What may stand before a number, a version or a model, and the tables in which that is a key."""
+"""What may come before a number, a version or a model, and the tables in which that is a key."""
 CLOSE = 0.81  # of two words that differ by a slip of the finger
 SHORTEST = 5  # letters of a word that may be misspelt; shorter ones are near to too many
 MOST = 3

@@ -67,7 +67,7 @@ def _fires(rule: Rule, path: tuple[str, ...], version: str, view: CatalogueView)
         return any(
             verdict_of(rule, _with(example, path, version), view) == "fail"
             for example in rule.row["examples"]["match"]
-            if "policy" not in example  # whose request tells nothing about a version
+            if "policy" not in example  # whose request says nothing about a version
         )
     except InvalidNode:
         return False

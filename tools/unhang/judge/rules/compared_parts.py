@@ -34,7 +34,7 @@ def compared(
 ) -> list[Rows]:
     """The differences between nodes, each as what most have and what others have: one for each set
     of names that some have otherwise, and one for all numbers that are far away. Names of which no
-    value is on most nodes are a difference of all; nobody is told of it where nodes may be of two
+    value is on most nodes are a difference of all; it is not reported where nodes may be of two
     sorts (is_quiet). is_tied: what the first row has is right, however few have it."""
     row = tables.get(TABLE, {}).get(part["things"], {})
     own = [_by_name(value) for value, _ in rows]

@@ -65,7 +65,7 @@ class _Group:
 
 class Engine:
     """Judges node after node; remembers verdicts, never documents. mark(rule id): called before a
-    rule is judged, so that one that never ends can be named."""
+    rule is judged, so that one that never ends can be reported."""
 
     def __init__(
         self,

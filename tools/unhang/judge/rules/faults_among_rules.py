@@ -47,7 +47,7 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
             " must be none"
         )
     rows = {one.id: one.row for one in catalogue.rules}
-    # A rule that is itself at fault is not there: its own fault is told.
+    # A rule that is itself at fault is not there: its own fault is reported.
     for other in sorted(explained_by(rows, rule.id) & rows.keys()):
         if rule.scope != "node" and rows[other]["scope"] != rule.scope:
             yield (

@@ -279,7 +279,7 @@ def _divided(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, list[st
 
 
 def is_quiet(row: Mapping[str, Any]) -> bool:
-    """Whether nobody is told of what no value is on most nodes: they may be of two sorts."""
+    """Whether values of which none is on most nodes are no finding: nodes may be of two sorts."""
     return bool(row) and bool(row["together"] or row["elsewhere"] or SETTING in row["fields"])
 
 

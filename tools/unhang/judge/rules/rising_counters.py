@@ -15,7 +15,7 @@ from unhang.judge.rules.values import Fact, Unknown
 
 TABLE = "counter_rates"
 AN_HOUR, HOUR = "an hour", "hour"  # the field of counters, and their unit
-LEAST_LOOK_S = 600.0  # between two runs; a shorter time tells little
+LEAST_LOOK_S = 600.0  # between two runs; a shorter time shows little
 LEAST_UPTIME_S = 3600.0  # what a boot and its first links count is no rate
 FEWEST = 1000  # an hour; fewer accuse nobody without a known normal rate
 MORE_WORK = 10  # times the packets of its like: a port with another purpose

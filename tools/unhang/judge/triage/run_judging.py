@@ -1,5 +1,5 @@
-"""Judges a run folder in a child process with limits: rules that exceed them are left out and
-named."""
+"""Judges a run folder in a child process with limits: rules that exceed them are skipped and
+reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def judge_folder(
     host: str | None = None,
 ) -> dict[str, Any]:
     """Writes findings.json (or `out`) and returns it without its findings. A rule that must be
-    stopped is omitted and named. Raises UserError, OSError. repairs: of the plan; without it the
+    stopped is skipped and reported. Raises UserError, OSError. repairs: of the plan; without it the
     rule's role is shown. host: judges this host of the run alone, without comparing it."""
     run_input = read_run_input(folder)
     if host is not None:
