@@ -1,5 +1,5 @@
-"""What a docstring or a comment of the product names is there, and a function's name says what it
-returns."""
+"""What a docstring or a comment of the product names is there, its words are the field's, and a
+function's name says what it returns."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ PACKAGES = {
 }
 FILE = re.compile(r"(?<![\w/.<-])[\w/-]*\w\.(?:py|md|ya?ml|sh)\b")
 DOTTED = re.compile(r"(?<![\w/.-])unhang(?:_node)?(?:\.[a-z_]+)+\b(?![/(])")
+# A line reports or shows, a job hangs, a rank is somewhere. Allowed: to tell apart, to stand for,
+# out or alone, a stand-in, and names of fields.
+OF_THIS_HOUSE = re.compile(
+    r"\b((?:told|tells?)(?![^.;}]{0,50}\bapart|})|stands?(?!\s(?:for|out|alone)|[:-])|stood)\b"
+)
 # of Python, of packages, of a user
 OF_OTHERS = {"pynvml.py", "base64.py", "torch/version.py", "train.py"}
 # by make collection
@@ -133,6 +138,10 @@ def test_modules_that_the_product_documents_are_there():
     named = documented(DOTTED)
     assert named
     assert sorted((path, name) for path, name in named if not is_module(name)) == []
+
+
+def test_the_product_is_documented_in_words_of_the_field():
+    assert documented(OF_THIS_HOUSE) == set()
 
 
 def test_a_package_lists_modules_that_it_has():

@@ -1,5 +1,5 @@
 """Words that appear where a user's name may, and that name no person: accounts of programs,
-folders below /home, and what is said of users."""
+folders below /home, and words for users."""
 
 from __future__ import annotations
 

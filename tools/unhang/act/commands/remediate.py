@@ -260,7 +260,7 @@ def _audited(options: RemediateOptions, audit: Callable[[list[str]], int]) -> Re
 
 
 def _nothing_left(folder: Path, plan: Plan, options: RemediateOptions) -> int | None:
-    """The exit code of a rollout that has ended, which is said in a line, so that a timer that goes
+    """The exit code of a rollout that has ended, which a line reports, so that a timer that goes
     on with it ends too; None of any other."""
     standing = RolloutState(waves_of(plan)).take(read_journal(folder).entries)
     soaking = soaking_before(standing, plan, parse_soak(options.soak), len(plan.waves))

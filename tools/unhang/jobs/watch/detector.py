@@ -22,7 +22,7 @@ from unhang_node.base.parse.values import as_list, as_map
 from unhang_node.job.process_table import MOST_READ
 
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
-SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
+SURE_S = 5.0  # how long a rank is gone or stopped before a report: others may be about to end too
 # a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
 AWAKE_PER_S = 10.0
 # A rank that wakes up in so many samples goes on in some way: it polls, or it takes small steps.

@@ -108,7 +108,7 @@ class SlowLooks:
 
     def takes(self, inspection: Inspection) -> bool:
         """Takes an answer; whether it is to be reported: two in a row name the same ranks, or
-        nobody, and that was not said. One alone is confirmed soon, but no second time in a row."""
+        nobody, and was not reported. One alone is confirmed soon, but no second time in a row."""
         named = frozenset((one.host, one.rank) for one in inspection.suspects)
         before, self.found = self.found, {SLOW: named, EVEN: frozenset()}.get(inspection.state)
         agree = self.found is not None and self.found == before
