@@ -79,7 +79,7 @@ def test_a_rank_without_dump_that_all_wait_for_is_said_to_have_none(tmp_path):
     del dumps[3]
     answer = answer_of(tmp_path, dumps)
     assert answer["causes"][0]["where"] == ["rank 3"]
-    assert "without a log or dump here: rank 3" in answer["causes"][0]["evidence"][0]["text"]
+    assert "without a line or dump here: rank 3" in answer["causes"][0]["evidence"][0]["text"]
 
 
 LATE = (

@@ -16,7 +16,7 @@ from msgspec import Struct, convert
 
 from unhang.core.text import counted, listed, visible
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.waiting import Wait, WaitedFor
+from unhang.core.verdict.waiting import SURE, Wait, WaitedFor
 
 AWAITED, FOLLOWS, FULL, DIFFERENT = "awaited", "follows", "full", "different"
 MOST_NAMED = 8  # ranks with host and last line
@@ -149,16 +149,16 @@ def groups_of(row: WaitedRow | None) -> list[dict[str, Any]]:
 def waited_headline(row: WaitedRow) -> str:
     """The verdict in one sentence."""
     different = [wait for wait in row.waits if wait.calls]
-    first = next(iter(_of_role(row, AWAITED)), None)
-    if different and not (first and row.roots.count):
+    first = next(iter(_of_role(row, AWAITED)), None) if row.roots.count else None
+    if different and not first:
         return _differ(different[0])
-    if first and row.roots.count:
+    if first:
         one = row.roots.count == 1
         who = f"{_named(row)} {'is' if one else 'are'} waited for"
         return f"{who}: {_who_waits(first)}"
     if row.ring.count:
         return f"{in_ranks(row.ring)} wait for each other, in different groups"
-    return _who_waits(row.waits[0], full=row.waits[0].role == FULL)
+    return _who_waits(row.waits[0])
 
 
 def waited_lines(row: WaitedRow) -> list[str]:
@@ -170,9 +170,9 @@ def waited_lines(row: WaitedRow) -> list[str]:
         lines = [line for line in waits if line != waited_headline(row)]
         behind = [*awaited, *behind][2:]
     else:
-        lines = [*filter(None, map(_where, awaited[:1]))]
+        lines = [*filter(None, (_where(wait, row.certainty) for wait in awaited[:1]))]
     lines += [f"{_groups(behind)} behind it"] if behind else []
-    lines += [f"without a log or dump here: {in_ranks(row.missing)}"] if row.missing.count else []
+    lines += [f"without a line or dump here: {in_ranks(row.missing)}"] if row.missing.count else []
     return lines
 
 
@@ -198,12 +198,13 @@ def _of_role(row: WaitedRow, role: str) -> list[WaitRow]:
 
 def _named(row: WaitedRow) -> str:
     """rank 5 (gpu07)."""
-    hosts = list(dict.fromkeys(visible(one.host, 80) for one in row.named if one.host))
+    hosts = [*dict.fromkeys(visible(one.host, 80) for one in row.named if one.host)]
     return in_ranks(row.roots) + (f" ({listed(hosts, 2)})" if hosts else "")
 
 
-def _who_waits(wait: WaitRow, full: bool = False) -> str:
+def _who_waits(wait: WaitRow) -> str:
     """7 of 8 ranks of mesh_tp wait in ALLREDUCE #5120."""
+    full = wait.role == FULL
     count, size = wait.waiting.count, wait.size
     who = f"{count} of {counted(size, 'rank')}" if size else counted(count, "rank")
     stand = "entered" if full else "wait in" if count != 1 else "waits in"
@@ -212,10 +213,14 @@ def _who_waits(wait: WaitRow, full: bool = False) -> str:
     return f"{who} of {group} {stand} {visible(wait.operation, 60)} #{wait.seq}{left}"
 
 
-def _where(wait: WaitRow) -> str:
+def _where(wait: WaitRow, certainty: str) -> str:
     """Why the awaited are not there, as far as the evidence shows it."""
     if wait.behind.count:
-        return f"{in_ranks(wait.behind)} of {visible(wait.group, 60)} never called it"
+        who = f"{in_ranks(wait.behind)} of {visible(wait.group, 60)}"
+        # in evidence that is not complete an absent line shows no more than that
+        return (
+            f"{who} never called it" if certainty == SURE else f"no line shows that {who} called it"
+        )
     if wait.reported.count:
         return f"a line of {in_ranks(wait.reported)} names it too, late or in another group"
     if wait.queued.count and not wait.missing.count:
@@ -231,7 +236,7 @@ def _differ(wait: WaitRow) -> str:
 
 def _groups(waits: Iterable[WaitRow]) -> str:
     """8 groups of mesh_dp wait, 3 groups (a, b, c) wait."""
-    names = list(dict.fromkeys(visible(wait.group, 60) for wait in waits))
+    names = [*dict.fromkeys(visible(wait.group, 60) for wait in waits)]
     kinds = {_NUMBERS.sub("", name).strip("()[]:_- ") for name in names}
     if len(names) == 1:
         return f"{names[0]} waits"

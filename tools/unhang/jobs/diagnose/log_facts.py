@@ -15,6 +15,7 @@ from unhang.core.verdict.by_stacks import MAIN, Stack, Standing, seen_in_stacks,
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
 from unhang.core.verdict.waiting import Recording, WaitedFor
+from unhang.jobs.diagnose.absences import are_few
 from unhang.jobs.diagnose.log_groups import (
     EVERYBODY,
     WHOLE_JOB,
@@ -38,7 +39,7 @@ from unhang.jobs.diagnose.meaning.events import (
     without_slow_majority,
 )
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
-from unhang.jobs.diagnose.waits import FEW_OF, row_of_waits, waits_in_words, waits_of_log
+from unhang.jobs.diagnose.waits import row_of_waits, waits_in_words, waits_of_log
 from unhang.jobs.flight import Flight
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import JobFile
@@ -289,8 +290,8 @@ def _words_of_files(scans: Iterable[Scan], waiting: Collection[int]) -> dict[int
         and not (scan.words.lines or scan.words.gave_up or scan.stacks or scan.ras or scan.job)
     }
     named = {(rank_in_name(one.file), one.prefix.own_rank) for scan in scans for one in scan.events}
-    is_few = len(own) * FEW_OF <= len(waiting)
-    return own if is_few and all(None in one or one[0] == one[1] for one in named) else {}
+    few = are_few(own, waiting)
+    return own if few and all(None in one or one[0] == one[1] for one in named) else {}
 
 
 def _with_hosts_of_files(scans: Sequence[Scan]) -> list[Scan]:

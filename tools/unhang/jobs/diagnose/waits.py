@@ -22,16 +22,15 @@ from unhang.core.verdict.waiting import (
     WaitedFor,
     waited_for,
 )
+from unhang.jobs.diagnose.absences import are_few, too_many
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.set_up import SET_UP
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 
-FEW_OF = 3  # ranks that wait, for each one without a line
-
 
 def waits_of_log(
-    shown: LogGroups, spoke: Iterable[int], are_all_there: bool, elsewhere: Collection[int] = ()
+    shown: LogGroups, spoke: Collection[int], are_all_there: bool, elsewhere: Collection[int] = ()
 ) -> WaitedFor:
     """spoke: ranks with a line of their own. Never sure: an absent line proves nothing.
     are_all_there: RAS counts them all, so that nobody is asked for whom the log lacks.
@@ -46,9 +45,10 @@ def waits_of_log(
         behind = _of_ranks(waited_for(groups, steps, seen, waiting=elsewhere))
         answer = behind if behind.roots or behind.ring else answer
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
-    silent = set(answer.roots) - seen
-    many = len(silent) * FEW_OF > len(waiting) if len(silent) > 1 else len(waiting) == 1
-    if silent and (many or are_all_there):
+    silent = {*answer.roots} - seen
+    out = silent if are_all_there else too_many({*answer.roots} - shown.ranks, spoke, waiting)
+    if out:
+        seen -= out
         among = [
             replace(group, members=tuple(rank for rank in group.members if rank in seen))
             for group in shown.groups
@@ -94,7 +94,7 @@ def _with_unknown_members(shown: LogGroups, seen: Collection[int]) -> list[Group
     for place, group in enumerate(groups):
         came, members = _seen_in(group, shown), group.members
         unseen = {*members} - {*seen} if is_uncounted(group) else set()
-        if unseen and (len(came) == 1 or 1 < len(unseen) > len(came) / FEW_OF):
+        if len(came) == 1 or (len(unseen) > 1 and not are_few(unseen, came)):
             members = tuple(rank for rank in members if rank not in unseen)
         whole = group.name == EVERYBODY and len(groups) > 1
         if group.size is None and not whole and set(members) <= set(came):
@@ -131,7 +131,7 @@ def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogG
     entered = (*answer.full, *answer.different)
     waiting = {*waiting, *(rank for wait in entered for rank in wait.waiting)}
     others = tuple(sorted({*range(max(waiting | shown.ranks) + 1)} - waiting))
-    if not others or len(others) * FEW_OF > len(waiting):
+    if not are_few(others, waiting):
         return answer
     return replace(answer, roots=others, waits=answer.follows, follows=(), certainty=POSSIBLE)
 

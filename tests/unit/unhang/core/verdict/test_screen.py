@@ -46,7 +46,7 @@ UNDECIDED = VerdictScreen(
 def test_who_is_waited_for_is_the_screen_of_the_page():
     assert render_screen(with_waited_for(UNDECIDED, ROW), 104) == (
         "rank 5 (gpu07) is waited for: 7 of 8 ranks of mesh_tp wait in ALLREDUCE #5120   likely\n"
-        "  rank 5 of mesh_tp never called it\n"
+        "  no line shows that rank 5 of mesh_tp called it\n"
         "  8 groups of mesh_dp wait behind it\n"
         "  not decided: the job stopped\n"
         f"  {'last line of rank 5: 10:00:58 step 812 loss 2.31':<87}/logs/log.txt:9\n"

@@ -44,7 +44,7 @@ def test_the_headline_names_the_rank_its_host_and_the_operation_in_which_the_oth
     )
     assert row.certainty == "likely"
     assert waited_lines(row) == [
-        "rank 5 of 12(mesh_tp) never called it",
+        "no line shows that rank 5 of 12(mesh_tp) called it",
         "8 groups of mesh_dp wait behind it",
     ]
 
@@ -52,7 +52,7 @@ def test_the_headline_names_the_rank_its_host_and_the_operation_in_which_the_oth
 def test_a_rank_without_evidence_is_said_to_have_brought_none():
     row = row_of(waited_for([TP], STEPS[:7]), Beside())
     assert waited_headline(row).startswith("rank 5 is waited for: 7 of 8 ranks of 12(mesh_tp)")
-    assert waited_lines(row) == ["without a log or dump here: rank 5"]
+    assert waited_lines(row) == ["without a line or dump here: rank 5"]
 
 
 def test_ranks_that_wait_for_each_other_are_named_with_both_groups():

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step
+from unhang.jobs.diagnose.absences import are_few
 from unhang.jobs.diagnose.matching.scanning import Event, names_in
 
 SET_UP = "ncclCommInitRank"
-FEW_OF = 3  # ranks that started, for each one that did not
 
 
 def set_up_waits(
@@ -40,8 +40,7 @@ def set_up_waits(
         if is_all and part.get("comm") and not event.quoted:
             started.setdefault(str(part["comm"]), {})[int(part["rank"] or 0)] = event
     for comm, events in started.items():
-        lacking = (world_size or 0) - len(events)
-        if lacking <= 0 or lacking * FEW_OF > len(events):
+        if not are_few({*range(world_size or 0)} - events.keys(), events):
             continue
         groups.append(Group(f"communicator {comm}", tuple(range(world_size or 0)), world_size))
         steps += [

@@ -15,6 +15,7 @@ from unhang.core.text import listed
 from unhang.core.verdict.activities import STARTING
 from unhang.core.verdict.by_stacks import LOCK, WORK
 from unhang.core.verdict.waited_rows import waited_words
+from unhang.jobs.diagnose.absences import are_few
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.reading import Input
@@ -60,7 +61,6 @@ ASK_IN_ONE_PLACE = (
 )
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
-FEW_OF = 3  # ranks that print, for each one that is not heard of
 LONGEST_WORDS, MOST_FILES = 160, 3
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
@@ -241,7 +241,7 @@ def _silent_ranks(facts: Facts) -> list[int]:
     if 0 not in facts.words or max(facts.words) >= MOST_RANKS:
         return []
     silent = sorted({*range(max(facts.words))} - facts.words.keys())
-    return silent if len(silent) * FEW_OF <= len(facts.words) else []
+    return silent if are_few(silent, facts.words) else []
 
 
 def shown_line(said: RankLine) -> str:
@@ -345,53 +345,39 @@ def _collective(facts: Facts) -> Conclusion:
     if facts.waits_in_groups():
         return _groups_wait(facts)
     one = facts.timeouts[0]
-    came = sorted(
-        {timeout.rank for timeout in facts.timeouts if timeout.rank is not None}
-        | states_of_ranks(facts).keys()
-    )
-    others = {*range(min(facts.world_size or 0, MOST_RANKS))} - set(came)
-    unseen = others - facts.words.keys()
-    few = facts.is_counted or len(unseen) * FEW_OF <= len(came)
-    missing = sorted(others if few else others - unseen)
-    who = named_ranks(came) if came else "a rank"
-    where = (
-        "waited in"
+    came = {timeout.rank for timeout in facts.timeouts if timeout.rank is not None}
+    came |= states_of_ranks(facts).keys()
+    others = {*range(min(facts.world_size or 0, MOST_RANKS))} - came
+    silent = others - facts.words.keys()
+    if not (facts.is_counted or are_few(silent, came)):
+        others -= silent
+    missing = sorted(others) if came else []
+    why = (
+        f"{named_ranks(sorted(came)) if came else 'a rank'} waited in"
         f" {collective_in_words(one.op, one.seq, one.numel)}{limit_in_words(one.timeout_ms)}"
     )
     if len(came) > 1 and not missing:
-        whole, rest = f"all {len(came)} ranks", ""
-        if not facts.is_counted:
-            whole, rest = who, ", or one without a line here did not come"
-        return Conclusion(
-            "no_end",
-            f"{whole} {where} and none left it: nothing arrives between them, or work on a GPU"
-            f" before it does not end{rest}",
-            one.event,
-            (ASK_ONE_RANK.format("every rank"),),
+        rest = "; these are all" if facts.is_counted else ", or one without a line did not come"
+        why += (
+            " and none left it: nothing arrives between them, or work on a GPU before it does not"
+            f" end{rest}"
         )
+        return Conclusion("no_end", why, one.event, (ASK_ONE_RANK.format("every rank"),))
     if facts.ras and (ranks := facts.ras.even_ranks):
-        return Conclusion("no_end", f"{who} {where}; {RAS_EVEN.format(ranks)}", one.event)
+        return Conclusion("no_end", f"{why}; {RAS_EVEN.format(ranks)}", one.event)
+    whom = named_ranks(missing) if missing else "every other rank"
+    said = [
+        f"rank {rank} last printed: {shown_line(facts.words[rank])}"
+        for rank in missing
+        if rank in facts.words
+    ]
     absent = (
-        f"; nothing shows that {named_ranks(missing)} came to it"
-        if came and missing
-        else "; the log has no line of the other ranks"
+        f"nothing shows that {whom} came to it"
+        if missing
+        else "the log has no line of the other ranks"
     )
-    whom = named_ranks(missing) if came and missing else "every other rank"
-    said = (
-        [
-            f"; rank {rank} last printed: {shown_line(facts.words[rank])}"
-            for rank in missing
-            if rank in facts.words
-        ]
-        if came
-        else []
-    )
-    return Conclusion(
-        "no_end",
-        f"{who} {where}{absent}{''.join(said[:MOST_LAST_WORDS])}",
-        one.event,
-        (ASK_ONE_RANK.format(whom),),
-    )
+    why = "; ".join([why, absent, *said[:MOST_LAST_WORDS]])
+    return Conclusion("no_end", why, one.event, (ASK_ONE_RANK.format(whom),))
 
 
 def _groups_wait(facts: Facts) -> Conclusion:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from unhang.core.text import counted
-from unhang.core.verdict.waited_rows import waited_headline
+from unhang.core.verdict.waited_rows import waited_words
 from unhang.jobs.diagnose.fitting_remedies import serves
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.log_groups import Timeout, begun_late, size_that_must_agree
@@ -20,7 +20,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
     weighed,
 )
 from unhang.jobs.diagnose.meaning.rules.failures import failure_before_waits
-from unhang.jobs.diagnose.rank_names import each_rank, named_ranks, ring_in_words
+from unhang.jobs.diagnose.rank_names import IN_A_RING, each_rank, named_ranks
 
 START_UP_SEQ = 50  # a collective so early belongs to start-up
 # elements; such a collective is a barrier or a message about the state, not a transfer of data
@@ -132,7 +132,10 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
         return
     one, events = facts.timeouts[0], tuple(timeout.event for timeout in facts.timeouts[:6])
     if (one.numel or 0) > TINY and one.seq is not None and _is_late(facts, one.seq):
-        yield from _late_and_large(facts, events)
+        why = "many collectives had worked before this large one, so the limit is not the reason"
+        # in training a rank then made another call, or none; a server waits inside NCCL
+        cause = "nccl_bug" if serves(facts) else "rank_desync_app"
+        yield Evidence(cause, HINTING + 0.4, why, events[:2], "late-hang")
         return
     if all(map(is_message, facts.timeouts)):
         return
@@ -162,19 +165,19 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
     """Ranks of several groups wait, and all for the same few: who it is follows from the groups,
     not what it does. Ranks that wait for each other called the groups in unlike order."""
     waited = facts.waited
-    row = facts.waited_row()
     waits = waited.waits if waited.roots else waited.crossed
     if not waits:
         return
     lines = {(step.source, step.line) for one in waits for step in one.steps}
     shown = tuple(one.event for one in facts.timeouts if one.event.place in lines)[:MOST_UNLIKE]
     who = each_rank(waited.roots)
-    if row is None or waited.left_the_order or not who:
+    why = waited_words(facts.waited_row())
+    if waited.left_the_order or not who:
         weight = SUPPORTING + 1 if who else STRONG - 0.5
-        why = ring_in_words(waited)
+        why = f"{why}; {IN_A_RING}"
         yield Evidence("rank_desync_app", weight, why, shown, "groups-in-a-ring", who=who)
         return
-    why = f"{waited_headline(row)}; what it does there is not in these lines"
+    why = f"{why}; what it does there is not in these lines"
     yield Evidence("slow_rank_or_io", HINTING - 0.1, why, shown, "rank-not-there", who=who)
 
 
@@ -194,17 +197,6 @@ def _is_late(facts: Facts, seq: int) -> bool:
     start-up."""
     works = facts.said("training_step", "bar") or serves(facts)
     return seq > (LATE_SEQ if works else 10 * LATE_SEQ)
-
-
-def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidence]:
-    """A thousand collectives had completed within the limit: in training a rank then made another
-    call, or none; a server waits inside NCCL."""
-    why = "many collectives had worked before this large one, so the limit is not the reason"
-    first, second = (
-        ("nccl_bug", "rank_desync_app") if serves(facts) else ("rank_desync_app", "nccl_bug")
-    )
-    yield Evidence(first, HINTING + 0.4, why, events[:2], "late-hang")
-    yield Evidence(second, HINTING, why, events[:1], "late-hang")
 
 
 def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:

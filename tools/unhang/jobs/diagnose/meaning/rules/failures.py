@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from unhang.core.text import listed
 from unhang.core.verdict.odd_one_out import AT_LEAST
+from unhang.jobs.diagnose.absences import are_few
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of, most_telling
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.evidence import DECISIVE, STRONG, SUPPORTING, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs, last_steps, own_errors
-from unhang.jobs.diagnose.waits import FEW_OF
 
 TIME_LIMIT, CANCELLED = "slurm-time-limit", "slurm-cancelled"
 WAITED = "Timed out waiting"
@@ -74,7 +74,7 @@ def rank_ended_without_a_word(facts: Facts) -> Iterator[Evidence]:
         if file not in files and _masked(file) in map(_masked, files)
     }
     who = tuple(sorted(last.keys() - told.keys() - faults))
-    if len(told) < AT_LEAST or not 0 < len(who) * FEW_OF <= len(told) or first_failure(facts):
+    if len(told) < AT_LEAST or not are_few(who, told) or first_failure(facts):
         return
     cause, id_ = "rank_failed", "ended-in-silence"
     if all(WAITED in one.text for one in told.values()):

@@ -17,7 +17,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
     weighed,
 )
 from unhang.jobs.diagnose.meaning.signs import hang_signs
-from unhang.jobs.diagnose.rank_names import each_rank, named_ranks, ring_in_words
+from unhang.jobs.diagnose.rank_names import IN_A_RING, each_rank, named_ranks
 from unhang.jobs.diagnose.ras_standing import MOST_SHOWN, kind_and_words, named_roots
 
 _BY_CERTAINTY = {SURE: STRONG, LIKELY: SUPPORTING + 1, POSSIBLE: SUPPORTING}  # weights of a root
@@ -44,7 +44,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
     if facts.answer.roots and answer.roots and not answer.left_the_order:
         yield from _recorders_await(answer, facts.answer)
     if answer.ring:
-        why = f"flight recorder: {ring_in_words(answer)}"
+        why = f"{_waits(answer)}; {IN_A_RING}"
         odd = answer.roots if answer.left_the_order else ()
         yield Evidence(
             "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=each_rank(odd)
@@ -54,13 +54,16 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
 def _recorders_await(answer: WaitedFor, joined: WaitedFor) -> Iterator[Evidence]:
     """The ranks that others wait for, as certain as all evidence together. What they do meanwhile
     is in no dump."""
-    why = f"flight recorder: {waited_words(waited_for_row(answer))}"
     lags = set(answer.roots) <= {rank for wait in answer.waits for rank in wait.queued}
     name = "recorders-lag" if lags else "recorders-behind"
     weights = {"slow_rank_or_io": _BY_CERTAINTY[joined.certainty]}
     if lags or {*answer.roots} & {*answer.missing}:
         weights["xid_hardware" if lags else "rank_failed"] = HINTING
-    yield from weighed(weights, why, (), name, who=each_rank(answer.roots))
+    yield from weighed(weights, _waits(answer), (), name, who=each_rank(answer.roots))
+
+
+def _waits(answer: WaitedFor) -> str:
+    return f"flight recorder: {waited_words(waited_for_row(answer))}"
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:

@@ -259,29 +259,14 @@ def list_of_hosts_is_uneven(facts: Facts) -> Iterator[Evidence]:
     diagnose_outputs/launchers_and_containers/mpi-hostfile-twice.
     """
     for listed in _lists_of_hosts(facts):
-        by_host: dict[str, Event] = {}
-        for host, _, event in listed:
-            if host in by_host:
-                yield Evidence(
-                    "launch_mismatch",
-                    STRONG,
-                    f"{host} is twice in the list of hosts",
-                    (by_host[host], event),
-                    "host-twice",
-                )
-                return
-            by_host[host] = event
-        if len({slots for _, slots, _ in listed}) > 1:
-            first, other = listed[0], next(row for row in listed if row[1] != listed[0][1])
-            why = f"{first[0]} takes {counted(first[1], 'rank')} and {other[0]} takes {other[1]}"
-            yield Evidence(
-                "launch_mismatch",
-                STRONG - 0.4 if facts.faults else HINTING,
-                why,
-                (first[2], other[2]),
-                "uneven-hosts",
-            )
-            return
+        hosts: Sides = {}
+        sizes: Sides = {}
+        for place, (host, slots, event) in enumerate(listed):
+            hosts.setdefault(host, {})[place] = event
+            sizes.setdefault(counted(slots, "rank"), {})[host] = event
+        yield from _twice(hosts, "is twice in the list of hosts", "host-twice")
+        weight = STRONG - 0.4 if facts.faults else HINTING
+        yield from _unlike(facts, sizes, "launch_mismatch", weight, "uneven-hosts")
 
 
 def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
@@ -405,6 +390,14 @@ def _unlike(facts: Facts, sides: Sides, cause: str, weight: float, name: str) ->
         told = tuple(f"{_named(side, facts)}: {what}" for what, side in by_size)
         first = tuple(evidence_of(next(iter(side.values()))) for _, side in by_size)
         yield Evidence(cause, weight, "; ".join(told), (), name, places=first, who=told)
+
+
+def _twice(sides: Sides, how: str, name: str) -> Iterator[Evidence]:
+    """The evidence of what only one may have, and several have."""
+    for what, side in sides.items():
+        if len(side) > 1:
+            lines = tuple(side.values())[:2]
+            yield Evidence("launch_mismatch", STRONG, f"{what} {how}", lines, name)
 
 
 def _named(side: Iterable[int | str], facts: Facts) -> str:
