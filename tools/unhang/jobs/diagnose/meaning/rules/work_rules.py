@@ -321,8 +321,8 @@ def ranks_have_unlike_settings(facts: Facts) -> Iterator[Evidence]:
     diagnose_odd_ones/stacks/two-addresses-in-command-lines,
     diagnose_odd_ones/many_ranks/one-rank-with-another-algorithm.
     """
-    # lines of whoever finds nobody at an address
-    in_vain = {one.file for one in facts.faults if "firewall_ports" in one.signature.for_}
+    # lines of whoever finds nobody at an address, or too few
+    in_vain = {one.file for one in facts.faults if one.signature.for_.keys() & names_in("in_vain")}
     all_start = {one.activity.name for one in facts.standings.values()} == {STARTING}
     works = facts.steps or any(map(facts.of, ("training_step", "bar", *ENDS)))
     known = table("nccl_variables").items()
@@ -331,9 +331,7 @@ def ranks_have_unlike_settings(facts: Facts) -> Iterator[Evidence]:
         sides = _sides(facts, name)
         given = [who for side in sides.values() for who in side]
         waited = {
-            value
-            for value, side in sides.items()
-            if any(one.file in in_vain for one in side.values())
+            value for value, side in sides.items() if in_vain & {one.file for one in side.values()}
         }
         # at one address a side may end its wait, and the others' is for more than there are
         enough = all_start or waited == {*sides} or (waited and name == "WORLD_SIZE")
