@@ -1,8 +1,9 @@
 """What one node shows of a job, `unhang/evidence/1`, as a value. Documents come from nodes: a row
-that is not as expected is left out here."""
+that is not as expected is left out here, and counted in its section's probe."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -288,17 +289,20 @@ def _flights(rows: Sequence[Mapping[str, Any]]) -> Iterator[Flight]:
             yield flight_of(row, str(row.get("path"))[:400], rank, written_s)
 
 
-def rows_of(kind: type[Kind], rows: object) -> list[Kind]:
-    """The rows of a list that are as expected."""
+def rows_of(kind: type[Kind], rows: object, probe: Probe | None = None) -> list[Kind]:
+    """The rows of a list that are as expected; what else there is, the probe says."""
     found = []
-    for row in as_maps(rows):
+    for row in as_list(rows):
         with suppress(ValidationError):
             found.append(convert(row, kind))
+    if probe and (lost := len(as_list(rows)) - len(found)):
+        probe.unread.append(
+            {
+                "status": "invalid",
+                "reason": f"{lost} of {lost + len(found)} rows are not as expected, and left out",
+            }
+        )
     return found
-
-
-def _by_pid(kind: type[OneOf], section: Mapping[str, Any], name: str) -> dict[int, OneOf]:
-    return {row.pid: row for row in rows_of(kind, section.get(name))}
 
 
 def host_of(document: Mapping[str, Any]) -> str:
@@ -313,37 +317,52 @@ def evidence_of(documents: Sequence[Mapping[str, Any]]) -> list[NodeEvidence]:
 
 
 def _evidence_of(document: Mapping[str, Any]) -> NodeEvidence:
-    sections = as_map(document.get("sections"))
-    names = ("proc", "nvml", "stacks", "sockets", "log_tail", "kernel_log", "pace")
-    proc, nvml, stacks, sockets, tail, log, pace = (as_map(sections.get(name)) for name in names)
-    ranks = rows_of(RankRow, document.get("ranks"))
-    first, second = (_by_pid(ProcessRow, proc, name) for name in ("ranks_1", "ranks_2"))
-    rows = [*first.values(), *second.values()]
-    pids = {one.pid for row in rows for one in (row, *row.below())}
-    devices = rows_of(Device, nvml.get("gpus_1"))
-    faults = _of_the_job(rows_of(Fault, log.get("events")), ranks)
+    sections: dict[str, Any] = defaultdict(dict)
+    for name, section in as_map(document.get("sections")).items():
+        sections[name] = as_map(section)
+    probes = {
+        name: one
+        for name, section in sections.items()
+        for one in rows_of(Probe, [section.get("probe")])
+    }
+
+    def rows(kind: type[Kind], of: str, name: str) -> list[Kind]:
+        return rows_of(kind, sections[of].get(name), probes.get(of))
+
+    def by_pid(kind: type[OneOf], *of: str) -> dict[int, OneOf]:
+        return {row.pid: row for row in rows(kind, *of)}
+
+    ranks = rows_of(RankRow, document.get("ranks"), probes.get("ranks"))
+    first, second = (by_pid(ProcessRow, "proc", name) for name in ("ranks_1", "ranks_2"))
+    looks = [*first.values(), *second.values()]
+    pids = {one.pid for row in looks for one in (row, *row.below())}
+    devices = rows(Device, "nvml", "gpus_1")
+    faults = _of_the_job(rows(Fault, "kernel_log", "events"), ranks)
     judged = {
         "gpus": {"devices": devices or None},
-        "faults": {"events": faults, "resets": rows_of(Reset, log.get("resets"))},
+        "faults": {"events": faults, "resets": rows(Reset, "kernel_log", "resets")},
     }
-    caches = as_maps(as_map(sections.get("locks")).get("caches"))
+    caches = as_maps(sections["locks"].get("caches"))
     domains = {domain_name(one.nvlink_domain) for one in devices if one.nvlink_domain} - {""}
-    sizes = (as_list(proc.get(name)) for name in ("log_bytes_1", "log_bytes_2"))
-    one, other = ([*map(gpu_of, as_maps(nvml.get(name)))] for name in ("gpus_1", "gpus_2"))
+    sizes = (as_list(sections["proc"].get(name)) for name in ("log_bytes_1", "log_bytes_2"))
+    first_gpus, gpus = (
+        [*map(gpu_of, as_maps(sections["nvml"].get(name)))] for name in ("gpus_1", "gpus_2")
+    )
+    pace = sections["pace"]
     return NodeEvidence(
-        host_of(document), as_map(document.get("collector")).get("as_root") is True,
-        {name: one for name, section in sections.items()
-         for one in rows_of(Probe, [as_map(section).get("probe")])},
-        ranks, rows_of(Apart, as_map(sections.get("ranks")).get("apart")), first, second,
-        _gap_s(proc), {row.pid: both for row, *both in zip(ranks, *sizes, strict=False)},
-        (one, other), _gap_s(nvml), frozenset(pids.union(row.pid for row in ranks)),
-        domains.pop() if len(domains) == 1 else "", _by_pid(Dump, stacks, "processes"),
-        _by_pid(Dump, stacks, "processes_2"), _by_pid(SocketsRow, sockets, "ranks"),
+        host_of(document), as_map(document.get("collector")).get("as_root") is True, probes,
+        ranks, rows(Apart, "ranks", "apart"), first, second, _gap_s(sections["proc"]),
+        {row.pid: both for row, *both in zip(ranks, *sizes, strict=False)},
+        (first_gpus, gpus), _gap_s(sections["nvml"]),
+        frozenset(pids.union(row.pid for row in ranks)),
+        domains.pop() if len(domains) == 1 else "", by_pid(Dump, "stacks", "processes"),
+        by_pid(Dump, "stacks", "processes_2"), by_pid(SocketsRow, "sockets", "ranks"),
         tuple(str(lock.get("path")) for row in caches for lock in as_maps(row.get("locks"))),
-        rows_of(LogRow, tail.get("logs")), [*_flights(as_maps(tail.get("flights")))],
+        rows(LogRow, "log_tail", "logs"), [*_flights(as_maps(sections["log_tail"].get("flights")))],
         gpu_verbs(judged, {name: table(name) for name in TABLES}),
         [one.line for one in faults if one.line],
-        [row for row in as_maps(as_map(sections.get("ras")).get("looks"))
+        [row for row in as_maps(sections["ras"].get("looks"))
          if isinstance(row.get("communicators"), list)],
-        next(iter(rows_of(PaceSection, [pace])), None) if "looks" in pace else None,
+        next(iter(rows_of(PaceSection, [pace], probes.get("pace"))), None)
+        if "looks" in pace else None,
     )  # fmt: skip

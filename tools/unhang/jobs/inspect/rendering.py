@@ -25,9 +25,9 @@ def render_inspection(
 
 def render_details(inspection: Inspection, plain: bool = False) -> str:
     """Where the ranks are, what could not be read, the suspects, and the verdict in full."""
-    hosts = [row.host for row in inspection.hosts]
-    more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
-    lines = [f"{how_many(inspection)} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
+    lines = [
+        f"{how_many(inspection)} on {visible(listed([row.host for row in inspection.hosts], 8))}"
+    ]
     lines += [
         f"{visible(row.host)}: {visible(row.problem)}" for row in inspection.hosts if row.problem
     ]
@@ -122,9 +122,9 @@ def _named(standing: Sequence[Rank]) -> str:
 def _unread(inspection: Inspection) -> list[str]:
     lines = []
     for row in inspection.unread:
-        hosts = visible(", ".join(map(str, row.hosts[:4]))) + (
-            f" and {len(row.hosts) - 4} more" if len(row.hosts) > 4 else ""
+        lines.append(
+            f"  {row.what} on {visible(listed(row.hosts, 4))}: {visible(row.status, 40)},"
+            f" {visible(row.why, 300)}"
         )
-        lines.append(f"  {row.what} on {hosts}: {visible(row.status, 40)}, {visible(row.why, 300)}")
         lines += [f"    would help: {visible(row.helps, 300)}"] if row.helps else []
     return ["", "not read:", *lines] if lines else []

@@ -41,9 +41,7 @@ def unread_rows(
     for node in nodes:
         for what in MATTERS:
             for status, why in _reasons(node, what):
-                if what == "ras" and answers:
-                    continue
-                if (
+                if (what == "ras" and answers) or (
                     what in ("nvml", "ras")
                     and status == "absent"
                     and not answers
@@ -58,7 +56,7 @@ def unread_rows(
 
 
 def _helps(node: NodeEvidence, what: str, status: str) -> str | None:
-    if status not in HELPED.get(what, (status,)):
+    if status == "invalid" or status not in HELPED.get(what, (status,)):
         return None
     if node.as_root and (what in AS_ROOT or status == "denied"):
         return AS_ROOT.get(what) if status != "denied" else None
@@ -67,9 +65,7 @@ def _helps(node: NodeEvidence, what: str, status: str) -> str | None:
 
 def _on_processors(node: NodeEvidence, looks: Sequence[RankLook]) -> bool:
     """Whether the job has no GPU, and so neither driver nor NCCL."""
-    return not any(look.gpu for look in looks) and any(
-        status == "absent" for status, _ in _reasons(node, "nvml")
-    )
+    return not any(look.gpu for look in looks) and "absent" in dict(_reasons(node, "nvml"))
 
 
 def _reasons(node: NodeEvidence, what: str) -> list[tuple[str, str]]:
@@ -78,5 +74,10 @@ def _reasons(node: NodeEvidence, what: str) -> list[tuple[str, str]]:
         return []
     if probe.status != "ok":
         return [(probe.status, str(probe.error)[:FOLDED_REASON])]
-    rows = probe.unread if what in ("ranks", "stacks", "ras", "pace") else []
-    return [*dict.fromkeys((row["status"], row["reason"][:FOLDED_REASON]) for row in rows)][:4]
+    return [
+        *dict.fromkeys(
+            (row["status"], row["reason"][:FOLDED_REASON])
+            for row in probe.unread
+            if what in ("ranks", "stacks", "ras", "pace") or row["status"] == "invalid"
+        )
+    ][:4]

@@ -258,3 +258,15 @@ def test_a_rank_that_left_its_communicator_by_ras_is_named_and_most_that_did_are
     found = inspection_of([document])
     assert (found["state"], [one["rank"] for one in found["suspects"]]) == (state, named)
     assert ("it aborted or destroyed it" in found["headline"]) is bool(named)
+
+
+def test_rows_that_are_left_out_are_among_what_was_not_read():
+    """A rank whose row is not as expected looks like one that is missing."""
+    document = look("never")
+    document["ranks"][1]["world_size"] = "two"
+    document["sections"]["proc"]["ranks_2"].append("a row")
+    unread = inspection_of([document])["unread"]
+    assert [f"{row['what']} {row['status']} {row['why']} {row['helps']}" for row in unread] == [
+        f"{what} invalid 1 of {rows} rows are not as expected, and left out None"
+        for what, rows in (("ranks", 2), ("proc", 3))
+    ]
