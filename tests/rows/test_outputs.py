@@ -19,7 +19,7 @@ ROWS = [row for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[
 WITHOUT_OUTPUT = {
     "foreign_connections", "nccl_bug", "watchdog_timeout_too_short", "env_var_misconfig",
     "stale_store", "shm_leftovers",
-    "cuda_driver_too_old", "driver_p2p_bug", "rank_device_mapping",
+    "cuda_driver_too_old", "rank_device_mapping",
 }  # fmt: skip
 
 
@@ -48,6 +48,13 @@ def test_each_cause_has_an_output_that_leads_to_it():
 def test_each_tool_has_a_planted_fault_and_a_sound_twin():
     kinds = {(row.get("tool"), row["cause"] is None) for row in ROWS}
     assert {tool for tool, _ in kinds if not {(tool, True), (tool, False)} <= kinds} == set()
+
+
+def test_each_kind_of_output_on_the_page_has_a_planted_fault():
+    page = (FOLDER.parents[2] / "docs/diagnose.md").read_text(encoding="utf-8")
+    kinds = page.partition("| about |")[2].partition("\n\n")[0].split("`")[1::2]
+    planted = {row.get("tool", row.get("output")) for row in ROWS if row["cause"]}
+    assert kinds and [one for one in kinds if one not in planted] == []
 
 
 CAPABILITY = "\t\tCapabilities: [100 v2] Advanced Error Reporting of a port\n"
@@ -106,22 +113,3 @@ def test_what_a_tool_printed_before_a_job_changes_nobody_who_is_waited_for(tmp_p
     (tmp_path / "job.log").write_text(text)
     outcome = diagnose([str(tmp_path / "job.log")])["outcome"]
     assert outcome["word"] == "no_end" and "rank 7 stopped first" in outcome["why"]
-
-
-def test_output_beside_the_log_that_did_not_decide_decides_it(tmp_path):
-    """As a person works: first the log, then the log together with the output of a tool."""
-    hang = "".join(
-        f"[rank{rank}]:[E418 11:41:09.4 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught"
-        " collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1048576,"
-        " NumelOut=1048576, Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"
-        for rank in range(8)
-    )
-    (tmp_path / "job.log").write_text(hang)
-    first = diagnose([str(tmp_path / "job.log")])
-    assert not first["decided"]
-    (tmp_path / "lspci.txt").write_text(
-        "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl-"
-        " DirectTrans-\n"
-    )
-    second = diagnose([str(tmp_path / "job.log"), str(tmp_path / "lspci.txt")])
-    assert second["decided"] and second["causes"][0]["cause"] == "acs_iommu"
