@@ -11,7 +11,7 @@ import csv
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median, multimode
 from typing import Any, NamedTuple
 
@@ -92,6 +92,10 @@ class Row(NamedTuple):
 
     path: str
     values: _Values
+
+
+def _at(line: int, printed: Mapping[str, Any]) -> _Values:
+    return {name: (value, line) for name, value in printed.items()}
 
 
 class Output(NamedTuple):
@@ -302,7 +306,7 @@ def _of_query(lines: Sequence[str]) -> Iterator[Row]:
         if sum(one in _COLUMNS or bool(_REASON.fullmatch(one)) for one in heads) >= FEWEST_NAMES:
             names = heads
         elif names and len(cells) == len(names):
-            row = {name: (cell, at) for name, cell in zip(names, cells, strict=True)}
+            row = _at(at, dict(zip(names, cells, strict=True)))
             yield Row(OF_GPUS, row)
             yield Row("", {"driver.loaded.version": row[DRIVER]} if DRIVER in row else {})
         elif line and line[0] != "#":
@@ -320,7 +324,7 @@ def _of_tree(lines: Sequence[str]) -> Iterator[Row]:
         if head := _head(line, base):
             yield from _rows(path, values)
             path, named = head
-            values, above = {name: (text, at) for name, text in named.items()}, []
+            values, above = _at(at, named), []
             base = path.partition("]")[0] + "]" if path.endswith("]") else path
         elif entry is None and line.strip() and not line.lstrip().startswith("<"):
             yield from _rows(path, values)
@@ -382,13 +386,11 @@ def _of_table(lines: Sequence[str]) -> Iterator[Row]:
     for at, line in enumerate(lines):
         if not (found := _ROW.match(line)):
             continue
-        values: _Values = {name: (text, at) for name, text in found.groupdict().items() if text}
+        values = _at(at, found.groupdict())
         below, mig = (*lines[at + 1 : at + 3], "", "")[:2]
         if load := _LOAD.fullmatch(below):
             values |= {
-                name.replace("__", "."): (text, at + 1)
-                for name, text in load.groupdict().items()
-                if text
+                name.replace("__", "."): (text, at + 1) for name, text in load.groupdict().items()
             }
         if mig:
             values["mig.mode.current"] = mig.rstrip(" |").rpartition("|")[2], at + 2
@@ -454,8 +456,7 @@ def _of_topology(lines: Sequence[str]) -> Iterator[Row]:
 
 def _counted(at: int, gpu: str, **counted: Any) -> Row:
     """What a line says of the NVLinks of a GPU."""
-    values = {name: (one, at) for name, one in counted.items()}
-    return Row(f"interconnect.by_gpu[{gpu}]", {"gpu": (gpu, at), **values})
+    return Row(f"interconnect.by_gpu[{gpu}]", _at(at, {"gpu": gpu, **counted}))
 
 
 def _of_lines(lines: Sequence[str]) -> Iterator[Row]:
@@ -474,10 +475,9 @@ def _of_lines(lines: Sequence[str]) -> Iterator[Row]:
             place = "" if path in own else path.format(**own)
             own.pop("index", None)  # of the GPU that the place has
             at = text.count("\n", 0, found.start())
-            values = {name: (one, at) for name, one in own.items()}
             if "use" in row:
-                values["use"] = row["use"], at
-            yield Row(place, values)
+                own["use"] = row["use"]
+            yield Row(place, _at(at, own))
 
 
 def _of_df(lines: Sequence[str]) -> Iterator[Row]:
@@ -501,14 +501,12 @@ def _of_df(lines: Sequence[str]) -> Iterator[Row]:
         if path == "/dev/shm" and "used" in row:  # noqa: S108 -- only its name
             size = row.get("size", row.get("1k-blocks", ""))
             shown = {"limits.shm.size_bytes": size, "limits.shm.used_bytes": row["used"]}
-            yield Row("", {name: (text, at) for name, text in shown.items()})
+            yield Row("", _at(at, shown))
         elif (device == "overlay" or ":" in device or "/" in device) and not (
             device.startswith("/dev/loop") or f"{path}/".startswith((*OF_CONTAINERS, "/media/"))
         ):
             row["read_only"] = "no"
-            yield Row(
-                f"limits.filesystems[{path}]", {name: (text, at) for name, text in row.items()}
-            )
+            yield Row(f"limits.filesystems[{path}]", _at(at, row))
 
 
 def _of_kernel(lines: Sequence[str]) -> Iterator[Row]:
@@ -523,7 +521,7 @@ def _of_kernel(lines: Sequence[str]) -> Iterator[Row]:
     # lost links are counted by diagnose, which knows more programs that log them
     for event in (one for one in found["events"] if one["kind"] != "link_down"):
         at = text.count("\n", 0, max(text.find(event["line"]), 0))
-        yield Row("faults.events[]", {name: (value, at) for name, value in event.items()})
+        yield Row("faults.events[]", _at(at, event))
 
 
 def _of_monitors(lines: Sequence[str]) -> Iterator[Row]:
@@ -540,7 +538,7 @@ def _of_monitors(lines: Sequence[str]) -> Iterator[Row]:
         place = max(0, *map(text.rfind, words))
         at = text.count("\n", 0, place)
         values = {**row, "source": source, "path": "its output", source: row["verdict"]}
-        yield Row("node.monitors[]", {name: (value, at) for name, value in values.items()})
+        yield Row("node.monitors[]", _at(at, values))
 
 
 def _dcgm_table(lines: Sequence[str]) -> dict[str, Any]:
