@@ -13,7 +13,7 @@ _RANK = re.compile(r"[._-]*rank[._-]?\d+[._-]*")
 _KIND_OF_LOG = re.compile(
     r"(?i)(?:^|[._-])(?:dmesg|kern(?:el)?|journal(?:ctl)?|messages|syslog|node)(?=[._-]|$)"
 )
-_PROMPT = re.compile(
+PROMPT = re.compile(
     rb"(?m)^\[?[a-z_][\w.-]{0,31}@([A-Za-z][A-Za-z0-9-]{0,62})[ :][^\s#$]{1,60}[#$] "
 )
 _NUMBERED = re.compile(r"[A-Za-z][\w-]{0,60}\d[\w-]{0,20}")
@@ -45,7 +45,7 @@ def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
     """gpu12 of gpu12-dmesg.txt or gpu12/job.log, if it is one of the hosts that other lines name,
     the file says itself where it was written, or has one rank at most and the name of a machine;
     else the one host of its prompts."""
-    if len(prompts := {*_PROMPT.findall(text)}) == 1:
+    if len(prompts := {*PROMPT.findall(text)}) == 1:
         return prompts.pop().decode()
     path = PurePath(file)
     for word in (path.stem, path.parent.name):
