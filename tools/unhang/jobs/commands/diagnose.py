@@ -30,13 +30,13 @@ from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json, with_printed
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.looked import LookReader, Reference
+from unhang.jobs.diagnose.matching.running_text import MOST_OF_PROSE
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
 from unhang.jobs.job_files import JobReader
 
 SEVERITIES = ("critical", "error", "warning", "info")
-MOST_OF_PROSE = 64 << 10
 # what lines of a log name
 _OF_DRIVERS, _OF_FAULTS = re.compile(rb"Xid|[Dd]river"), re.compile(r"Xid |.{1,40}: critical ")
 EXAMPLES = """\
@@ -152,8 +152,11 @@ def _diagnosis(
         found = document(inputs, facts, seen)
     if found["outcome"]["word"] not in ("cause", "healthy"):
         is_prose = found["outcome"]["word"] == "nothing"
-        lines = [line for block in facts.ends.values() for line in block.lines]
-        text = b"\n".join(one for one in lines if is_prose or _OF_DRIVERS.search(one))
+        text = b"\n".join(
+            one
+            for scan in scans if scan.end
+            for one in scan.end.lines if is_prose or _OF_DRIVERS.search(one)
+        )  # fmt: skip
         named = reference.named(text[:MOST_OF_PROSE].decode("utf-8", "replace")) if text else []
         found["named"] = [one for one in named if is_prose or _OF_FAULTS.match(one)]
     return (reader.joined(found, look), look.verdict) if look else (found, None)

@@ -273,7 +273,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         stacks,
         # a watchdog that gave up is later than any look
         at._replace(goes_on=at.goes_on and not timeouts),
-        {scan.file: scan.end for scan in scans if scan.end},
+        {scan.file: scan.end for scan in scans if scan.end and not scan.is_prose},
     )
 
 

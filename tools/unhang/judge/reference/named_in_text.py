@@ -14,7 +14,7 @@ MOST_NAMED, MOST_ASKED, LINE = 5, 60, 100
 # the labels of explain's lines that help a person most, in this order
 TELLING = ("known faults", "can fire", "limits", "meaning", "hides", "does",
            "what to do", "action")  # fmt: skip
-_WORD = re.compile(r"[A-Za-z0-9_](?:[\w.=-]{0,60}[A-Za-z0-9_])?")
+_WORD = re.compile(r"(?:\(PCI:\S+ )?([A-Za-z0-9_](?:[\w.=-]{0,60}[A-Za-z0-9_])?)")
 # what is a name by itself, without the word before it: NCCL_ALGO=Ring, 545.23.08, H100
 _ALONE = re.compile(r"[A-Z]{2,8}_[A-Z0-9_]+(?:=\S+)?|\d+\.\d+\.\d+|[A-Z]{1,4}\d{2,4}[A-Z]?")
 

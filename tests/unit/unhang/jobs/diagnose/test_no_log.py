@@ -40,14 +40,14 @@ def test_page_is_the_same_for_every_text_and_names_lint_only_where_settings_stan
 
 
 @pytest.mark.parametrize(
-    "text", [LOG, f"{POST}{LOG}", "[rank0] step 7 done\n[rank1] step 9 done\n"]
+    "text", [LOG, f"{POST[45:]}{LOG * 3}", "[rank0] step 7 done\n[rank1] step 9 done\n"]
 )
 def test_one_line_of_a_program_or_steps_of_ranks_make_a_log(text):
     assert diagnose_text(text)["outcome"]["word"] != "nothing"
 
 
 @pytest.mark.parametrize("row", yaml.safe_load(PROSE.read_text()), ids=lambda row: row["text"][:20])
-def test_prose_gets_what_is_known_of_what_it_names_and_only_a_drivers_line_is_evidence(
+def test_prose_gets_what_is_known_of_what_it_names_and_a_log_below_a_line_its_cause(
     row, tmp_path, capsys
 ):
     (tmp_path / "post.txt").write_text(row["text"])

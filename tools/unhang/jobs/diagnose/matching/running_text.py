@@ -1,51 +1,48 @@
-"""Tells what somebody writes about a message from the message itself: in a file without any line of
-a machine, a message within a sentence is only quoted. One line by itself may be a program's."""
+"""Tells what somebody writes about messages from the messages themselves: in a text with more
+lines of sentences than others nothing is a message. One line by itself may be a program's."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from unhang.jobs.diagnose.logs.reading import Block
 
-# words or numbers from the line's beginning, without a mark among them
-_WORDS = re.compile(
-    r"(?P<bullet>\s*(?:[#*-]{1,6} {1,3}|\d{1,3}[.)] )?)"
-    r"(?P<words>(?:[(\"']?[\w.'’-]{1,40}[)\"'.,;!?]{0,2} ){0,200})"
-    r"(?P<quote>[\"'`“](?:\w+ ){0,2}(?:\w+: )?)?\Z"
-)
-# values left out, as in SeqNum=..., or named for what they are, as in <bus id>
-_WITHOUT_VALUES = re.compile(r"=(?:\.{3}|…)(?=[\s,;)])|<(?:bus|process|rank) ?(?:id|number)>")
-_LABELLED = re.compile(r"\S{1,60}: ")
+MOST_OF_PROSE = 64 << 10  # bytes; what is longer, nobody has written
 _OF_A_MACHINE = re.compile(
-    rb"(?m)^(?:[\W\dIWEFT]{0,30}|[A-Z][a-z]{2} [ \d]\d )\d\d:\d\d:\d\d|kernel: |"
+    rb"^(?:[\W\dIWEFT]{0,30}|[A-Z][a-z]{2} [ \d]\d )\d\d:\d\d:\d\d|kernel: |"
     rb"NCCL (?:INFO|WARN) |^\W{0,3}(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b|"
     rb"\[(?:[Rr]ank ?|default|1,)\d{1,6}\]|^ {0,4}\d{1,5}: |^\[ *\d{1,9}\.\d{1,9}\]|"
     rb"^Traceback \(most|^ *File \"[^\"\n]{1,400}\", line \d|^[\w.]{0,80}(?:Error|Exception):|"
-    rb"^ *\[?[\w.@~: /-]{0,60}\]?\$ \w|^[-=*#+]{9}|\S {3,40}[^ \n]|[a-z]=\w[^\n]{0,80}[a-z]=\w"
+    rb"^ *\[?[\w.@~: /-]{0,60}\]?\$ \w|^[-=*#+]{9}|\S {3,40}[^ \n]|[a-z]=\w[^\n]{0,80}[a-z]=\w|"
+    rb"^[a-z][\w.-]{1,40}: |\w\.\w{1,4}:\d{1,6}\]|^\(\w{1,60} pid="
 )
-_SENTENCE = re.compile(rb"(?:\b[A-Za-z'-]{1,20},?\s){5}[a-z'-]{2,20}[.?!](?:\s|\Z)")
-_LETTER = re.compile(rb"[A-Za-z]")
-_DIGITS = b"0123456789"
+_END = re.compile(rb"[a-z][)\"']?[.?!](?:\s|\Z)")
+_WORDS = re.compile(rb"(?:(?<!\S)[(\"'`]?[A-Za-z][A-Za-z'-]{0,19}[)\"'`.,;:?!]{0,3} ){5}")
 
 
-def has_lines_of_a_machine(block: Block, text: bytes) -> bool:
-    """Whether a line has a stamp, a level, a rank, a prompt or a traceback before its message, or
-    is printed again, with the same or other numbers; or no line is a sentence."""
-    if _OF_A_MACHINE.search(text) or not _SENTENCE.search(text):
-        return True
-    shapes = [line.translate(None, _DIGITS) for line in block.lines if _LETTER.search(line)]
-    return len({*shapes}) < len(shapes) or len(shapes) == 1
+def numbers_of_prose(block: Block, shapes: Sequence[bytes]) -> set[int]:
+    """The numbers of the lines with words in a row, without those that have a stamp, a level, a
+    rank, a prompt or a traceback, or are printed again with other numbers. shapes: the lines
+    without digits."""
+    times = Counter(shapes)
+    return {
+        block.number(at)
+        for at, line in enumerate(block.lines)
+        if times[shapes[at]] == 1 and is_in_words(line + b" ") and not _OF_A_MACHINE.search(line)
+    }
 
 
-def is_in_a_sentence(found: re.Match[str], text: str, own: Sequence[str]) -> bool:
-    """Whether other words or a bullet come before a match, or its values are left out. own: lines
-    in which a program prints it, whose words before it are the program's."""
-    if _WITHOUT_VALUES.search(text, found.start()):
-        return True
-    before = _WORDS.match(text[: found.start()])
-    if not before or not (before["words"] or before["bullet"].strip() or before["quote"]):
-        return False
-    if not before["quote"] and _LABELLED.match(found.group()):
-        return False
-    return not any(before["words"] in one for one in own if before["words"])
+def is_of_people(block: Block, prose: set[int]) -> bool:
+    """Whether in more of the lines with these numbers a sentence ends than there are others."""
+    own = [line for at, line in enumerate(block.lines) if block.number(at) in prose]
+    others = sum(map(bool, map(bytes.strip, block.lines))) - len(own)
+    return len([*filter(_END.search, own)]) > max(others, len(own) == 1)
+
+
+def is_in_words(outside: bytes, own: str = "") -> bool:
+    """Whether what is around a message, or in a line, is running text. own: what the program
+    itself prints around it."""
+    words = _WORDS.search(outside)
+    return bool(words and words.group().decode() not in own)

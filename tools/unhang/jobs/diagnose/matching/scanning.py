@@ -24,7 +24,12 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
-from unhang.jobs.diagnose.matching.running_text import has_lines_of_a_machine, is_in_a_sentence
+from unhang.jobs.diagnose.matching.running_text import (
+    MOST_OF_PROSE,
+    is_in_words,
+    is_of_people,
+    numbers_of_prose,
+)
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.job_files import JobFile
@@ -121,13 +126,15 @@ class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty.
     calls: the latest NCCL call of each process. words: the last line and step of each rank. ras:
     answers of NCCL's RAS. job: the result of lint, if it is a file of the job and no log. end: its
-    last lines, of the output of tools all; left_out: more of it than is kept."""
+    last lines, of the output of tools all; left_out: more of it than is kept. prose: numbers of
+    lines in which no message was found, of a text that may be a person's; is_prose: it is one."""
 
     file: str
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
-    named: set[tuple[int, str]] = field(default_factory=set)  # within a sentence
+    prose: set[int] = field(default_factory=set)
+    is_prose: bool = False
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
     # index of an event -> the wrapper of its line
     outside: dict[int, Prefix] = field(default_factory=dict)
@@ -147,18 +154,18 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     ras = RasText(file)
     stacks = Stacks(file, rank_in_name(file))
     labels = Labels()
-    of_a_machine = of_a_tool = False
+    of_a_tool = False
     end: list[Block] = []
     for block in blocks:
         text = block.whole()
-        # nobody writes more than a block
-        of_a_machine = of_a_machine or block.first > 1 or has_lines_of_a_machine(block, text)
         ras.note(text, block.number(0))
         stacks.note(block, text)
         if MARK in text:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
         shapes = text.translate(None, DIGITS).split(b"\n")
+        is_short = not end and len(text) <= MOST_OF_PROSE
+        scan.prose = numbers_of_prose(block, shapes) if is_short else set()
         memory.learn(shapes)
         if memory.wanted:
             _keep_events(block, shapes, memory, scan, counts)
@@ -179,14 +186,9 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     scan.ras = ras_answers(ras)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
-    if not of_a_machine:
-        lines = {line for line, _ in scan.named}
-        scan.events = [
-            one
-            for one in scan.events
-            if (one.line, one.id) not in scan.named
-            and (one.fact != "error_line" or one.line not in lines)
-        ]
+    if scan.prose and is_of_people(end[0], scan.prose):
+        scan.events = [one for one in scan.events if not is_of_a_program(one)]
+        return Scan(file, scan.events, end=scan.end, is_prose=True)
     _name_ranks(scan, labels, stacks.done())
     return scan
 
@@ -232,11 +234,13 @@ def _keep_events(
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             seen, found = _first_match(trial, readings, block, index)
             if found:
-                # a GPU is the same, whoever names it
-                if signature.fact != "gpu" and is_in_a_sentence(
-                    found, seen, signature.examples["match"]
+                outside = f"{seen[: found.start()]}\n{seen[found.end() :]} "
+                if (
+                    scan.prose
+                    and signature.fact != "error_line"
+                    and not is_in_words(outside.encode(), f"{signature.examples['match']}")
                 ):
-                    scan.named.add((block.number(index), signature.id))
+                    scan.prose.discard(block.number(index))
                 place = len(scan.events)
                 scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
                 if len(readings) > 1:
@@ -244,7 +248,7 @@ def _keep_events(
                 counts[signature.id] = counts.get(signature.id, 0) + 1
                 if counts[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
                     scan.full.add(signature.id)
-            if memory.tried(signature, line_shape, found is not None):
+            if memory.tried(signature, line_shape, bool(found)):
                 done.append(trial)
         if done:
             memory.leave_out(line_shape, done)
@@ -342,11 +346,7 @@ def _is_source(block: Block, index: int) -> bool:
     one is indented further. Without its source, a frame is followed by another one or by the
     exception."""
     frame = _FRAME.search(block.lines[index - 1]) if index > 0 else None
-    return frame is not None and block.lines[index][frame.start() : frame.start() + 1] in (
-        b" ",
-        b"\t",
-        b"",
-    )
+    return bool(frame and block.lines[index][frame.start() : frame.start() + 1] in b" \t")
 
 
 def event_of(
@@ -404,6 +404,12 @@ def names_in(group: str) -> tuple[str, ...]:
     return tuple(table("groups")[group]["names"])
 
 
+def is_of_a_program(event: Event) -> bool:
+    """Whether only a program writes such a line; settings, names and advice may be anybody's."""
+    is_known = event.kind != "folklore" and event.fact not in names_in("names")
+    return is_known or bool(event.prefix.pid)
+
+
 def rank_of(event: Event) -> int | None:
     """The rank that the line names, or the name of its file."""
     if event.prefix.rank is not None:
@@ -423,9 +429,7 @@ def is_quotation(text: str, start: int) -> bool:
     if _CODE.match(text) or _QUOTE.match(text):
         return True
     before = min(start, 4000)
-    return (
-        _OPENED.search(text, 0, before) is not None and _SAMPLE.search(text, 0, before) is not None
-    )
+    return bool(_OPENED.search(text, 0, before) and _SAMPLE.search(text, 0, before))
 
 
 def around(text: str, start: int, end: int) -> str:

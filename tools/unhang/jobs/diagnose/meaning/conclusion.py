@@ -19,7 +19,13 @@ from unhang.jobs.diagnose.absences import are_few
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.reading import Input
-from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, names_in, rank_of
+from unhang.jobs.diagnose.matching.scanning import (
+    SETTINGS,
+    Event,
+    is_of_a_program,
+    names_in,
+    rank_of,
+)
 from unhang.jobs.diagnose.meaning.rules.failures import (
     failed_of_root,
     killed_first,
@@ -487,16 +493,10 @@ def _no_log(facts: Facts, inputs: Sequence[Input]) -> Conclusion | None:
 
 
 def is_from_a_program(facts: Facts) -> bool:
-    """Whether a line is known from a program, or ranks are told apart by their lines. Settings,
-    names and advice may be anybody's words."""
+    """Whether a line is known from a program, or ranks are told apart by their lines."""
     own = {file.name for file in facts.job}
-    lines = (
-        event
-        for event in facts.events
-        if event.file not in own
-        and (event.prefix.pid or (event.kind != "folklore" and event.fact not in names_in("names")))
-    )
-    return any(lines) or bool(
+    lines = (event for event in facts.events if event.file not in own)
+    return any(map(is_of_a_program, lines)) or bool(
         rank_that_stopped(facts)
         or facts.words
         or facts.flights

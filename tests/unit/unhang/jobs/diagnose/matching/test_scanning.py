@@ -94,6 +94,9 @@ Welcome to the cluster. Please read the notes on the file systems before you sta
 We saw that the maintenance on Monday took longer, so that some of the nodes are not back yet.
 {line}
 The job goes on with what it has, and the results are in the folder that the script has named.
+{stamp} 1
+{stamp} 2
+{stamp} 3
 """
 
 
