@@ -12,7 +12,6 @@ from changed_nodes import catalogue, changed, found_in_group, found_on_node, vie
 from healthy_platforms import PLATFORMS
 from run_folders import Fleet
 
-from unhang.core.schemas.shapes import fact_shapes
 from unhang.judge.rules.compared_parts import compared
 from unhang.judge.rules.examples import judge_fragments
 from unhang.judge.rules.like_things import fields_of, part_of
@@ -163,19 +162,6 @@ def test_a_slow_node_among_sixteen_that_are_busy_is_found_by_its_clocks(tmp_path
     assert "busy GPU 0 to busy GPU 7 clocks.sm_mhz=1305" in found["remedy"]["person"]
     assert found_in_group([slow, with_gpus(BUSY | WIDE), with_gpus(BUSY | WIDE)]) == {}
     assert found_in_group([with_gpus(BUSY | WIDE)] * 4 + [with_gpus(IDLE | WIDE)] * 2) == {}
-
-
-def test_every_number_of_a_gpu_is_compared_or_the_schema_says_why_not():
-    rows = catalogue().tables["like_things"]
-    compared = {
-        name
-        for row in rows.values()
-        if row["list"] == "gpus.devices"
-        for name in fields_of(row, catalogue().tables)
-    }
-    gpu = fact_shapes()["gpus"].fields["devices"].item
-    assert {"temperature_c", "clocks.sm_mhz", "pcie.width_now", "memory_reserved_mib"} <= compared
-    assert "utilization_percent" not in compared and gpu.fields["utilization_percent"].not_compared
 
 
 def test_advice_for_a_part_is_that_of_its_kind(tmp_path):

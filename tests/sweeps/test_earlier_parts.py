@@ -19,6 +19,8 @@ GALLERY = {
     machine.name: machine.document["sections"]
     for machine in read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
 }
+IDLE = {"utilization_percent": 0, "memory_used_mib": 0.0, "processes": [], "temperature_c": 31,
+        "memory_reserved_mib": 600.0, "mig": None, "error": None}  # fmt: skip
 MINE = {
     "gpu-gone-since-earlier-run",
     "rdma-card-gone-since-earlier-run",
@@ -26,6 +28,7 @@ MINE = {
     "nvswitch-gone-since-earlier-run",
     "disk-gone-since-earlier-run",
     "bond-member-gone-since-earlier-run",
+    "worse-than-in-its-last-run",
 }
 
 
@@ -82,7 +85,14 @@ def without_member(sections):
     return f"bond0/{member['name']}"
 
 
+def narrower(sections):
+    card = sections["network"]["rdma"][0]
+    card["pcie"]["width_now"] = 8
+    return f"{card['name']}: pcie.width_now 8"
+
+
 LOSSES = {
+    "worse-than-in-its-last-run": narrower,
     "gpu-gone-since-earlier-run": without_gpu,
     "nvswitch-gone-since-earlier-run": without_switch,
     "rdma-card-gone-since-earlier-run": without_card,
@@ -118,12 +128,6 @@ def test_what_an_earlier_run_had_and_is_gone_is_an_error_that_names_it(fleet, ru
     assert name in told[rule]
 
 
-def test_a_machine_that_has_more_or_the_same_is_silent(fleet):
-    less = machine()
-    without_gpu(less)
-    assert [found(fleet.run({"gpu1": one})) for one in (less, machine(), machine())] == [{}, {}, {}]
-
-
 def test_a_loss_is_told_until_the_part_is_back(fleet):
     less = machine()
     without_card(less)
@@ -134,14 +138,33 @@ def test_a_loss_is_told_until_the_part_is_back(fleet):
     assert told == [False, True, False, True, False, False]
 
 
-def test_a_card_that_was_replaced_is_no_loss_then_or_later(fleet):
-    replaced = machine()
-    replaced["gpus"]["devices"][5]["uuid"] = "GPU-new"
-    assert [found(fleet.run({"gpu1": one})) for one in (machine(), replaced, replaced)] == [
-        {},
-        {},
-        {},
-    ]
+NUMBERS = """\
+8 5 temperature_c 78 idle GPU 5: temperature_c 78
+8 5 temperature_c 44
+8 5 temperature_c 5
+8 * temperature_c 78
+2 * temperature_c 78 idle GPU 1: temperature_c 78
+8 5 utilization_percent 99
+8 5 uuid GPU-new
+8 5 power_limit_w 300.0
+8 * memory_reserved_mib 200.0
+8 5 memory_reserved_mib 9000.0 idle GPU 5: memory_reserved_mib 9000""".splitlines()
+
+
+@pytest.mark.parametrize("row", NUMBERS)
+def test_numbers_of_the_last_run_are_those_of_the_same_gpu_that_does_the_same(fleet, row):
+    count, place, field, value, *told = row.split(" ", 4)
+    before, now = machine(), machine()
+    for sections in (before, now):
+        sections["gpus"].update(count=int(count), devices=sections["gpus"]["devices"][: int(count)])
+        for gpu in sections["gpus"]["devices"]:
+            gpu.update(IDLE)
+    for number, gpu in enumerate(now["gpus"]["devices"]):
+        if place in ("*", str(number)):
+            gpu[field] = type(gpu[field])(value)
+    found(fleet.run({"gpu1": before}))
+    texts = found(fleet.run({"gpu1": now}))
+    assert list(texts.values()) == told
 
 
 def test_another_machine_of_that_name_begins_anew(fleet):

@@ -8,6 +8,7 @@ import gc
 import pytest
 from judge_cases import OK, sections
 
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.rules.example_nodes import example_node
 from unhang.judge.rules.examples import catalogue_view
 from unhang.judge.rules.expression import compile_expression
@@ -15,7 +16,7 @@ from unhang.judge.rules.node_rules import node_world
 from unhang.judge.rules.rules import node_names
 from unhang.judge.rules.values import RuleStopped, Undecided, World, plain
 
-TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
+TABLES = load_catalogue().tables
 
 
 def evaluated(source, facts=None, **more):

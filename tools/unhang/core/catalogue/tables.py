@@ -20,25 +20,27 @@ _TYPES = {"text": "string", "number": "number", "flag": "boolean"}
 class Table(dict[str, dict[str, Any]]):
     """The rows of a table by their key.
 
-    row: the table as in its file. shape: of one of its rows, None if the table declares no fields.
+    row: the table as in its file. shape: of one of its rows.
     """
 
     def __init__(self, row: Mapping[str, Any], place: str = ""):
         super().__init__()
         self.row = row
         self.place = place
-        self.shape = shape_of(row) if "fields" in row else None
+        self.shape = shape_of(row)
 
 
 def shape_of(table: Mapping[str, Any]) -> Shape:
-    """The shape of a row for expressions, if the table declares its fields."""
+    """The shape of a row for expressions; a field that the table does not declare is of any
+    kind."""
     keys = {type(row.get(table["key"])) for row in table["rows"]}
     key = NUMBER if keys == {int} else TEXT if keys == {str} else ANY
     return Shape(
         "object",
         {
+            **{name: ANY for row in table["rows"] for name in row},
             table["key"]: key,
-            **{name: _field_shape(one) for name, one in table["fields"].items()},
+            **{name: _field_shape(one) for name, one in table.get("fields", {}).items()},
             "note": TEXT,
         },
     )

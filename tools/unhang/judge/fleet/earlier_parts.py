@@ -1,5 +1,6 @@
 """What the parts of a node were in its earlier runs: GPUs, RDMA cards, active ports, NVSwitches,
-NVMe disks and members of bonds, and what its error counters were; as node.earlier for the rules.
+NVMe disks and members of bonds, and what its error counters and numbers were; as node.earlier for
+the rules.
 
 A judged run keeps in parts.json what each node was compared with and what the next run compares
 with, so the same run judged again finds the same. A part that is gone stays expected for
@@ -13,6 +14,8 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +26,8 @@ from unhang.core.run.private_file import others_may_write
 from unhang.core.run.run_input import RunInput
 from unhang.core.run.whole_files import write_atomically
 from unhang.core.strict_json import NotStrict, read_bounded
+from unhang.judge.rules.last_run import numbers_of
+from unhang.judge.rules.node_rules import why_null
 from unhang.judge.rules.rising_counters import counters_of
 
 PARTS = "parts.json"
@@ -52,16 +57,12 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parts of one node, None where no run read them."""
+    """parts: of one node, of each kind that a run read."""
 
     machine_id: _Text
-    gpus: Parts | None = None
-    nics: Parts | None = None
-    ports: Parts | None = None
-    nvswitches: Parts | None = None
-    disks: Parts | None = None
-    members: Parts | None = None
+    parts: dict[_Text, Parts] = {}
     counted: Counted | None = None
+    numbers: dict[_Text, float] = {}
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -75,7 +76,7 @@ class _File(msgspec.Struct, frozen=True):
     """hosts: a _Kept each, as text until it is needed: those of ten thousand nodes take a third of
     the memory so."""
 
-    schema: Literal["unhang/parts/1"]
+    schema: Literal["unhang/parts/2"]
     run: _Text
     started: _Text
     hosts: dict[str, msgspec.Raw]
@@ -125,7 +126,7 @@ class EarlierParts:
 
     def keep(self) -> None:
         """Writes parts.json. Raises OSError."""
-        document = _File("unhang/parts/1", self._id, self._started, self._hosts)
+        document = _File("unhang/parts/2", self._id, self._started, self._hosts)
         write_atomically(self._run / PARTS, msgspec.json.encode(document).decode())
 
 
@@ -157,14 +158,10 @@ def _newest(run: RunInput, started: str) -> dict[str, msgspec.Raw]:
 
 def _earlier_files(folder: Path, started: str) -> Iterator[_File]:
     """Those of the runs beside this one that began before it, the newest first."""
-    looked = 0
-    for other in _beside(folder.resolve()) if started else ():
-        kept = _read(other)
-        if kept is not None and "" < kept.started < started:
-            yield kept
-            looked += 1
-        if looked == MOST_RUNS:
-            break
+    every = map(_read, _beside(folder.resolve()) if started else ())
+    return islice(
+        (one for one in every if one is not None and "" < one.started < started), MOST_RUNS
+    )
 
 
 def _beside(folder: Path) -> Iterator[Path]:
@@ -188,12 +185,8 @@ def _remembered(known: Machine | None, started: str) -> Machine | None:
     """Without the parts that no run has seen for long."""
     if known is None:
         return None
-    old = [
-        kind
-        for kind in _KINDS
-        if (parts := getattr(known, kind)) is not None and _is_old(parts.at, started)
-    ]
-    return msgspec.structs.replace(known, **dict.fromkeys(old)) if old else known
+    young = {kind: one for kind, one in known.parts.items() if not _is_old(one.at, started)}
+    return msgspec.structs.replace(known, parts=young)
 
 
 def _is_old(at: str, now: str) -> bool:
@@ -203,9 +196,6 @@ def _is_old(at: str, now: str) -> bool:
         )
     except (ValueError, TypeError):
         return True
-
-
-_KINDS = ("gpus", "nics", "ports", "nvswitches", "disks", "members")
 
 
 def _parts_of(sections: Any, run: str, at: str, tables: Mapping[str, Any]) -> Machine | None:
@@ -249,29 +239,35 @@ def _parts_of(sections: Any, run: str, at: str, tables: Mapping[str, Any]) -> Ma
         if count is not None and count >= 0:
             kept = [name[:256] for name in ours or () if name]
             found[kind] = Parts(count, kept[:MOST_NAMES], run, at)
-    return Machine(node.machine_id[:256], **found, counted=_counted(sections, tables))
+    numbers = {
+        name[:256]: value
+        for *_, same in numbers_of(sections, tables, partial(why_null, sections))
+        for name, (_, value) in same.items()
+    }
+    return Machine(node.machine_id[:256], found, _counted(sections, tables), numbers)
 
 
 def _counted(sections: Any, tables: Mapping[str, Any]) -> Counted | None:
     node = sections.node
     if not node.boot_id or node.uptime_s is None:
         return None
-    risen = {one.name[:256]: one.value for one in counters_of(sections, tables) if one.value > 0}
+    every = counters_of(sections, tables, partial(why_null, sections))
+    risen = {one.name[:256]: one.value for one in every if getattr(one, "value", 0) > 0}
     return Counted(node.boot_id[:256], node.uptime_s, dict(list(risen.items())[:MOST_COUNTERS]))
 
 
 def _joined(before: Machine, now: Machine) -> Machine:
     """What the next run compares with: what is there now, and what is missing."""
-    return Machine(
-        now.machine_id,
-        **{kind: _joined_parts(getattr(before, kind), getattr(now, kind)) for kind in _KINDS},
-        counted=now.counted,
-    )
+    parts = before.parts | {
+        kind: _joined_parts(before.parts.get(kind), one) for kind, one in now.parts.items()
+    }
+    numbers = list((before.numbers | now.numbers).items())[-MOST_COUNTERS:]
+    return msgspec.structs.replace(now, parts=parts, numbers=dict(numbers))
 
 
-def _joined_parts(before: Parts | None, now: Parts | None) -> Parts | None:
-    if before is None or now is None or now.count >= before.count:
-        return now or before
+def _joined_parts(before: Parts | None, now: Parts) -> Parts:
+    if before is None or now.count >= before.count:
+        return now
     return msgspec.structs.replace(
         before,
         names=[*now.names, *(name for name in before.names if name not in now.names)][:MOST_NAMES],
@@ -280,17 +276,20 @@ def _joined_parts(before: Parts | None, now: Parts | None) -> Parts | None:
 
 def _as_fact(before: Machine, now: Machine) -> Mapping[str, Any]:
     then, later = before.counted, now.counted
-    is_same_boot = then is not None and later is not None and then.boot == later.boot
+    look = then if then and later and then.boot == later.boot else None
     return {
-        **{kind: _difference(getattr(before, kind), getattr(now, kind)) for kind in _KINDS},
-        "uptime_s": then.uptime_s if then is not None and is_same_boot else None,
-        "counters": then.counters if then is not None and is_same_boot else None,
+        **{
+            kind: _difference(one, now.parts[kind])
+            for kind, one in before.parts.items()
+            if kind in now.parts
+        },
+        "uptime_s": look and look.uptime_s,
+        "counters": look and look.counters,
+        "numbers": before.numbers,
     }
 
 
-def _difference(before: Parts | None, now: Parts | None) -> dict[str, Any] | None:
-    if before is None or now is None:
-        return None
+def _difference(before: Parts, now: Parts) -> dict[str, Any]:
     missing = (
         [name for name in before.names if name not in now.names] if now.count < before.count else []
     )

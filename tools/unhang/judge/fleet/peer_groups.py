@@ -186,8 +186,6 @@ def _by_largest_group(cells: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
 
 
 def _peers(name: str, cells: list[Cell]) -> Peers:
-    if len(cells) == 1:
-        return Peers(cells, cells[0].ballots)
     ballots: dict[Vote, Ballot] = {}
     for cell in cells:
         for vote, ballot in cell.ballots.items():

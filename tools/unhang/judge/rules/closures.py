@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add, floordiv, mod, mul, sub, truediv
 from typing import Any
 
 from unhang.judge.rules.values import Undecided, Unknown, World, plain, printable, shown, truth
@@ -95,10 +96,10 @@ def calculated(operator: str, left: Run, right: Run) -> Run:
 
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "/": truediv,
+    "//": floordiv,
+    "%": mod,
 }

@@ -69,15 +69,9 @@ def where_of(rule: Rule, judged: Judged, value: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, str):
         return {"path": judged.item, "value": value}
-    named = {name: fact_of(value, name) for name in rule.where_fields}
-    return {
-        "path": judged.item,
-        **{
-            name: one
-            for name, one in named.items()
-            if one is not None and not isinstance(one, (list, dict))
-        },
-    }
+    named = ((name, fact_of(value, name)) for name in rule.where_fields)
+    kept = {name: one for name, one in named if not isinstance(one, (list, dict, type(None)))}
+    return {"path": judged.item, **kept}
 
 
 def _name_above(rule: Rule, path: str | None, world: World) -> str | None:

@@ -140,11 +140,7 @@ def _may_be_asked(rule: Rule) -> bool:
     verdict."""
     sources = [one.source for one in (rule.applies, rule.when, rule.for_each) if one is not None]
     return any(
-        " is known" in text
-        or " is not known" in text
-        or " is unknown" in text
-        or "known" in text.split("|")
-        for text in sources
+        one in text for text in sources for one in (" is known", " is not known", " is unknown")
     )
 
 

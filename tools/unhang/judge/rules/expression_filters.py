@@ -12,42 +12,25 @@ from unhang.judge.rules.choosing import choose
 from unhang.judge.rules.expression_tests import NO_REGEX, bound_test, keywords_of
 from unhang.judge.rules.functions import FILTERS, follow
 from unhang.judge.rules.special_filters import bursts, rows_of
-from unhang.judge.rules.syntax import ExpressionError, Kind, Run, SyntaxCompiler, list_of, name_of
+from unhang.judge.rules.syntax import (
+    ExpressionError,
+    Kind,
+    Run,
+    SyntaxCompiler,
+    extended,
+    list_of,
+    name_of,
+)
 from unhang.judge.rules.values import Fact, Unknown, World, plain, truth
 from unhang_node.base.versions.compare import check_version
 
+_SIEVES = {"intersect", "difference", "union"}
 _KEEP = {"list", "unique", "sort", "known", "intersect", "difference"}
 _TO_NUMBER = {"length", "int", "abs", "round", "sum", "version_part"}
-_ON_LISTS = {
-    "unique",
-    "sort",
-    "first",
-    "last",
-    "min",
-    "max",
-    "sum",
-    "flatten",
-    "known",
-    "intersect",
-    "difference",
-    "union",
-    "join",
-    "list",
-}
-_ON_VALUES = {"unique", "sort", "min", "max", "sum", "intersect", "difference", "union", "join"}
-_MOST = {
-    "join": 1,
-    "round": 1,
-    "truncate": 1,
-    "split": 1,
-    "version_part": 1,
-    "intersect": 1,
-    "difference": 1,
-    "union": 1,
-    "expand_names": 1,
-    "trim": 1,
-}
-_NEEDED = {"intersect", "difference", "union", "expand_names"}
+_ON_VALUES = _SIEVES | {"unique", "sort", "min", "max", "sum", "join"}
+_ON_LISTS = _ON_VALUES | {"first", "last", "flatten", "known", "list"}
+_NEEDED = _SIEVES | {"expand_names"}  # they need one argument
+_MAY = {"join", "round", "truncate", "split", "version_part", "trim"}
 _ALIASES = {"count": "length", "min_": "min"}
 _SPECIAL = (
     "selectattr",
@@ -72,7 +55,7 @@ def filtered(compiler: SyntaxCompiler, node: nodes.Filter) -> tuple[Kind, Run]:
     arguments = [compiler.visit(one) for one in node.args or ()]
     keywords = keywords_of(node)
     name = _ALIASES.get(node.name, node.name)
-    if name in ("selectattr", "rejectattr", "select", "reject"):
+    if name in _SPECIAL[:4]:
         return _selected(compiler, name, kind, run, arguments, keywords)
     if name == "map":
         return _mapped(compiler, kind, run, arguments, keywords)
@@ -103,10 +86,9 @@ def bound_filter(
             "there is no filter"
             f" {name!r}{NO_REGEX if name.startswith('regex') else nearest(name, [*FILTERS, *_SPECIAL])}"  # noqa: E501
         )
-    if len(arguments) > _MOST.get(name, 0) or (name in _NEEDED and not arguments):
-        raise ExpressionError(
-            f"filter {name!r} takes {_MOST.get(name, 0)} argument(s), not {len(arguments)}"
-        )
+    most = int(name in _NEEDED | _MAY)
+    if len(arguments) > most or (name in _NEEDED and not arguments):
+        raise ExpressionError(f"filter {name!r} takes {most} argument(s), not {len(arguments)}")
     shape = kind.shape.kind
     if name in _ON_LISTS and shape != "list":
         raise ExpressionError(f"filter {name!r} needs a list, not {name_of(kind)}")
@@ -270,7 +252,7 @@ def _entries_of(compiler: SyntaxCompiler, name: str, kind: Kind) -> tuple[Kind, 
     if kind.shape.kind != "map":
         raise ExpressionError(f"filter {name!r} needs a map, not {name_of(kind)}")
     compiler.whole(kind)
-    value = Kind(kind.shape.item or ANY, None if kind.path is None else (*kind.path, "**"))
+    value = Kind(kind.shape.item or ANY, extended(kind.path, "**"))
     if name == "keys":
         return list_of(Kind(TEXT)), lambda world, holder: list(plain(holder))
     if name == "values":

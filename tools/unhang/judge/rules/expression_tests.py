@@ -13,16 +13,6 @@ from unhang.judge.rules.syntax import ExpressionError, Kind, Run, SyntaxCompiler
 from unhang.judge.rules.values import Unknown, World
 from unhang_node.base.versions.compare import OPERATORS, ORDERS, check_version
 
-_SYMBOLS = {
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "lteq": "<=",
-    "gt": ">",
-    "gteq": ">=",
-    "in": "in",
-    "notin": "in",
-}
 _KNOWN = {"known", "unknown"}
 NO_REGEX = (
     ": rules have no regular expressions, which could run for ever; write is like('*text*'),"
@@ -36,8 +26,9 @@ def comparison(compiler: SyntaxCompiler, node: nodes.Compare) -> tuple[Kind, Run
     links = []
     for operand in node.ops:
         right_kind, right = compiler.visit(operand.expr)
-        _check_comparison(compiler, _SYMBOLS[operand.op], left_kind, right_kind)
-        links.append((TESTS[_SYMBOLS[operand.op]], left, right, operand.op == "notin"))
+        symbol = TEST_NAMES.get(operand.op, "in")
+        _check_comparison(compiler, symbol, left_kind, right_kind)
+        links.append((TESTS[symbol], left, right, operand.op == "notin"))
         left_kind, left = right_kind, right
 
     def run(world: World) -> bool:

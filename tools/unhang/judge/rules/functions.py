@@ -5,10 +5,23 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable
+from functools import partial
+from operator import eq, ge, gt, itemgetter, le, lt, ne
+from string import hexdigits
 from typing import Any
 
 from unhang.core.quotes import leading_words
-from unhang.judge.rules.values import Fact, Undecided, Unknown, World, bounded, plain, shown, truth
+from unhang.judge.rules.values import (
+    Fact,
+    Undecided,
+    Unknown,
+    World,
+    bounded,
+    frozen,
+    plain,
+    shown,
+    truth,
+)
 from unhang_node.base.versions.compare import compare_versions, holds
 
 Function = Callable[..., Any]
@@ -86,21 +99,18 @@ def _whole(world: World, value: Any) -> bool:
         or (
             digits[:2].lower() == "0x"
             and digits[2:] != ""
-            and all(one in _HEX for one in digits[2:])
+            and all(one in hexdigits for one in digits[2:])
         )
     )
 
 
-_HEX = frozenset("0123456789abcdefABCDEF")
-
-
 TESTS: dict[str, Function] = {
-    "==": _ordered(lambda a, b: a == b),
-    "!=": _ordered(lambda a, b: a != b),
-    "<": _ordered(lambda a, b: a < b),
-    "<=": _ordered(lambda a, b: a <= b),
-    ">": _ordered(lambda a, b: a > b),
-    ">=": _ordered(lambda a, b: a >= b),
+    "==": _ordered(eq),
+    "!=": _ordered(ne),
+    "<": _ordered(lt),
+    "<=": _ordered(le),
+    ">": _ordered(gt),
+    ">=": _ordered(ge),
     "in": _member,
     "contains": lambda world, holder, value: _member(world, value, holder),
     "startswith": _text_test(str.startswith),
@@ -124,6 +134,7 @@ TESTS: dict[str, Function] = {
 }
 TEST_NAMES = {
     "eq": "==", "equalto": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "lteq": "<=", "gteq": ">=",
 }  # fmt: skip
 # every other test takes one argument
 ARITY = dict.fromkeys(("true", "false", "all", "any", "whole"), 0)
@@ -135,17 +146,8 @@ ARITY = dict.fromkeys(("true", "false", "all", "any", "whole"), 0)
 def _unique(world: World, values: Any) -> list[Any]:
     seen: dict[Any, Any] = {}
     for one in world.items(values):
-        seen.setdefault(_key(plain(one)), one)
+        seen.setdefault(frozen(plain(one)), one)
     return list(seen.values())
-
-
-def _key(value: Any) -> Any:
-    """A hashable key; two keys are equal exactly when the values are."""
-    if isinstance(value, list):
-        return tuple(_key(one) for one in value)
-    if isinstance(value, dict):
-        return tuple(sorted((key, _key(one)) for key, one in value.items()))
-    return value
 
 
 def _in_order(world: World, values: Any) -> list[Any]:
@@ -153,22 +155,12 @@ def _in_order(world: World, values: Any) -> list[Any]:
     return sorted(items, key=lambda one: (str(type(plain(one)).__name__ == "str"), plain(one)))
 
 
-def _first(place: int) -> Function:
+def _one_of(choose: Callable[[Any], Any]) -> Function:
     def filter_(world: World, values: Any) -> Any:
         items = world.items(values)
         if not items:
             return Unknown("absent", path_of(values), "absent", "the list is empty")
-        return items[place]
-
-    return filter_
-
-
-def _extreme(choose: Callable[..., Any]) -> Function:
-    def filter_(world: World, values: Any) -> Any:
-        items = world.items(values)
-        if not items:
-            return Unknown("absent", path_of(values), "absent", "the list is empty")
-        return choose(items, key=plain)
+        return choose(items)
 
     return filter_
 
@@ -196,8 +188,8 @@ def _known_items(world: World, values: Any) -> list[Any]:
 
 def _sieve(is_wanted: bool) -> Function:
     def filter_(world: World, values: Any, other: Any) -> list[Any]:
-        keys = {_key(plain(one)) for one in world.items(other)}
-        return [one for one in _unique(world, values) if (_key(plain(one)) in keys) == is_wanted]
+        keys = {frozen(plain(one)) for one in world.items(other)}
+        return [one for one in _unique(world, values) if (frozen(plain(one)) in keys) == is_wanted]
 
     return filter_
 
@@ -260,13 +252,13 @@ def _text(change: Callable[..., str]) -> Function:
 
 FILTERS: dict[str, Function] = {
     "length": _length,
-    "list": lambda world, values: world.items(values),
+    "list": World.items,
     "unique": _unique,
     "sort": _in_order,
-    "first": _first(0),
-    "last": _first(-1),
-    "min": _extreme(min),
-    "max": _extreme(max),
+    "first": _one_of(itemgetter(0)),
+    "last": _one_of(itemgetter(-1)),
+    "min": _one_of(partial(min, key=plain)),
+    "max": _one_of(partial(max, key=plain)),
     "sum": _over(sum, plain),
     "flatten": _flatten,
     "known": _known_items,
@@ -276,9 +268,7 @@ FILTERS: dict[str, Function] = {
     "join": _join,
     "int": _number(int),
     "abs": _number(abs),
-    "round": lambda world, value, digits=0: (
-        round(plain(value), int(plain(digits))) if plain(digits) else round(plain(value))
-    ),
+    "round": lambda world, value, digits=0: round(plain(value), int(plain(digits)) or None),
     "gib": lambda world, value: f"{plain(value) / (1 << 30):.4g} GiB",
     "lower": _text(str.lower),
     "upper": _text(str.upper),

@@ -25,8 +25,8 @@ from unhang.judge.rules.node_rules import (
     undecided,
 )
 from unhang.judge.rules.rules import ANY_DIFFERENCE, Rule, group_names
-from unhang.judge.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
-from unhang.judge.rules.votes import Compared, frozen
+from unhang.judge.rules.values import Fact, RuleStopped, Undecided, Unknown, World, frozen, plain
+from unhang.judge.rules.votes import Compared
 
 EVERYBODY = {"all", "ungrouped"}
 

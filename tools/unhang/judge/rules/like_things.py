@@ -440,15 +440,24 @@ def _odd_ones(
     found: list[Any] = [one for one in lacking if one.kind == "unread" and not unit][:1]
     usual, odd = _odd([value for _, value, _ in known], row, unit, tables)
     for place, severity in odd.items():
-        thing, value, path = known[place]
-        facts = {
-            "things": row["things"], "field": field, "value": value, "usual": usual,
-            "name": name_of(thing, row, tables),
-            "pci_address": thing.given("pci_address", tables).value,
-            "others": len(known) - len(odd), "severity": severity, "check": row["check"],
-        }  # fmt: skip
-        found.append(Fact(facts, UNLIKE, path))
+        thing = known[place][0]
+        found.append(unlike_fact(thing, row, field, tables, usual, len(known) - len(odd), severity))
     return found
+
+
+def unlike_fact(
+    thing: Thing, row: Mapping[str, Any], field: str, tables: Mapping[str, Any], usual: Any,
+    others: int, severity: str,
+) -> Fact:  # fmt: skip
+    """others: that have what is usual, 0 for the thing itself in the node's last run."""
+    value, path = thing.given(field, tables)
+    facts = {
+        "things": row["things"], "field": field, "value": value, "usual": usual,
+        "name": name_of(thing, row, tables),
+        "pci_address": thing.given("pci_address", tables).value,
+        "others": others, "severity": severity, "check": row["check"],
+    }  # fmt: skip
+    return Fact(facts, UNLIKE, path)
 
 
 def _odd(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from unhang.core.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
 from unhang.judge.rules.faulty_gpus import faulty
+from unhang.judge.rules.last_run import moved
 from unhang.judge.rules.like_things import own, parts, settings, unlike
 from unhang.judge.rules.rising_counters import counted_parts, rising
 from unhang.judge.rules.rules import SEVERITIES, Rule, undecided_severity
@@ -111,7 +112,7 @@ class _Roots(dict):  # not dict[str, Any]: the quick check runs it on Python 3.8
 
 
 _WORKED_OUT = {
-    "unlike": unlike,
+    "unlike": lambda *given: [*unlike(*given), *moved(*given)],
     "parts": lambda *given: [*parts(*given), *counted_parts(*given)],
     "settings": settings,
     "own": own,
@@ -255,25 +256,11 @@ def _folded(found: list[Judged]) -> list[Judged]:
         severity = min(
             (one.severity for one in rest if one.severity), key=SEVERITIES.index, default=None
         )
-        kept[MOST_FINDINGS - 1 :] = [
-            Judged(
-                "fail",
-                rest[0].item,
-                rest[0].evidence,
-                (),
-                any(one.stopped for one in rest),
-                len(rest),
-                severity,
-            )
-        ]
-    for (verdict, missing), same in alike.items():
-        kept.append(
-            same[0]
-            if len(same) == 1
-            else Judged(
-                verdict, same[0].item, (), missing, any(one.stopped for one in same), len(same)
-            )
-        )
+        kept[MOST_FINDINGS - 1 :] = [replace(rest[0], items=len(rest), severity=severity)]
+    for (_, missing), same in alike.items():
+        is_stopped = any(one.stopped for one in same)
+        several = replace(same[0], missing=missing, stopped=is_stopped, items=len(same))
+        kept.append(several if len(same) > 1 else same[0])
     return kept
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unhang.core.schemas.shapes import Shape, policy_shape
+from unhang.judge.rules.syntax import shape_at
 from unhang_node.base.versions.compare import compare_versions, holds
 
 INVENTORY = "unhang_policy"  # the source of requests by the inventory's own policy
@@ -116,10 +116,7 @@ def _holds(path: tuple[str, ...], left: Any, operator: str, right: Any) -> bool:
 
 
 def _order(path: tuple[str, ...]) -> str:
-    shape: Shape = policy_shape()
-    for key in path:
-        shape = shape.fields[key]
-    return shape.version or "generic"
+    return shape_at(("policy", *path)).version or "generic"
 
 
 def _conflict(part: str, sides: Sequence[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any]:

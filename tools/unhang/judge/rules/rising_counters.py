@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from unhang.core.schemas.shapes import NUMBER, Shape
 from unhang.judge.rules import like_things
 from unhang.judge.rules.distances import distances, median
-from unhang.judge.rules.like_things import PART, Path, name_of, reads_of_row, things_of
+from unhang.judge.rules.like_things import Path, name_of, reads_of_row, things_of
 from unhang.judge.rules.values import Fact, Unknown
 
 TABLE = "counter_rates"
@@ -37,7 +37,7 @@ RISING = Shape(
 """rise: in so many hours; normal: what healthy hardware counts in one hour, at most; peers: what
 its neighbours count in an hour, the median; severity: of so many an hour."""
 TIMES = frozenset(
-    ("node", *path) for path in (("uptime_s",), ("earlier", "uptime_s"), ("earlier", "counters"))
+    [("node", "uptime_s"), ("node", "earlier", "uptime_s"), ("node", "earlier", "counters")]
 )
 
 
@@ -64,13 +64,9 @@ def reads_of(tables: Mapping[str, Any]) -> frozenset[Path]:
     return TIMES.union(*(reads_of_row(row, tables) for row in named if row["fields"]))
 
 
-def counters_of(
-    sections: Any,
-    tables: Mapping[str, Any],
-    why_null: Any = lambda path: Unknown("absent", path, "absent", ""),
-) -> Iterator[Any]:
-    """The counters of like things, as `rates` of like_things names them; with why_null an Unknown
-    for each that was not read."""
+def counters_of(sections: Any, tables: Mapping[str, Any], why_null: Any) -> Iterator[Any]:
+    """The counters of like things, as `rates` of like_things names them; an Unknown for each that
+    was not read."""
     for row in tables.get(like_things.TABLE, {}).values():
         if not row["rates"]:
             continue
@@ -114,7 +110,7 @@ def rising(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]
             packets.update(zip(((sort, one.device) for one in same), rises, strict=True))
         if any(rises) and not kind.endswith(TRAFFIC):
             work = [packets.get((sort, one.device), 0) for one in same]
-            found += _odd_ones(same, rises, work, hours or 1, table.get(kind, {}), tables)
+            found += _odd_ones(same, rises, work, hours, table.get(kind, {}), tables)
     return found
 
 
@@ -160,8 +156,8 @@ def counted_parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> li
         rose = _hourly(own, sections.node, normal, why_null) if normal else None
         if isinstance(rose, dict):
             value = ", ".join(f"{name}={count}" for name, count in sorted(rose.items()))
-            part = like_things.part_of(row, AN_HOUR, value or like_things.NONE)
-            found.append(Fact({**part.value, "normal": normal, "unit": HOUR}, PART, part.path))
+            value = value or like_things.NONE
+            found.append(like_things.part_of(row, AN_HOUR, value, normal=normal, unit=HOUR))
         elif rose is not None:
             found.append(rose)
     return found
@@ -196,7 +192,7 @@ def _look(node: Any) -> tuple[Mapping[str, int], float | None]:
     if node is None or node.uptime_s is None:
         return {}, None
     earlier = node.earlier
-    if earlier is not None and earlier.counters is not None and earlier.uptime_s is not None:
+    if earlier is not None and earlier.uptime_s is not None:
         since_s = node.uptime_s - earlier.uptime_s
         if since_s >= LEAST_LOOK_S:
             return earlier.counters, since_s / 3600

@@ -11,7 +11,6 @@ from jinja2 import nodes
 from unhang.core.run.documents import STATUSES
 from unhang.core.schemas.shapes import (
     ANY,
-    FLAG,
     NUMBER,
     TEXT,
     Shape,
@@ -20,7 +19,7 @@ from unhang.core.schemas.shapes import (
     policy_shape,
 )
 from unhang.core.text import flat
-from unhang.judge.rules import faulty_gpus, like_things, rising_counters, unreadable
+from unhang.judge.rules import faulty_gpus, last_run, like_things, rising_counters, unreadable
 from unhang.judge.rules.expression import (
     Expression,
     ExpressionError,
@@ -116,29 +115,22 @@ def compile_rule(
         raise RuleError("within", "needs one value, not a list or an object")
     outer = names if scope == "node" else names_of_groups(names, compare)
     when = _claim({"when": ANY_DIFFERENCE, **row}, "when", outer)
-    texts = {key: _template(key, text, outer) for key, text in templates_of(row)}
+    written = dict(templates_of(row))
+    texts = {key: _compiled(written, key, outer, compile_template) for key in written}
     severity_of = _severity_of(row, outer, for_each)
-    decisions = [
-        one
-        for one in (for_each, applies, compare, within, when if scope == "node" else None)
-        if one is not None
-    ]
-    reads = pruned(path for one in decisions for path in one.reads if path[0] not in _DATA_NAMES)
-    text_reads = (
-        pruned(
-            path
-            for one in (*texts.values(), *((severity_of,) if severity_of else ()))
-            for path in one.reads
-            if path[0] not in _DATA_NAMES
-        )
-        if scope == "node"
-        else frozenset()
-    )
+    of_node = scope == "node"
+    reads = _reads_of(for_each, applies, compare, within, when if of_node else None)
+    text_reads = _reads_of(*texts.values(), severity_of) if of_node else frozenset()
     return Rule(
         row["id"], dict(row), scope, most_severe(severity_of, row), severity_of, applies, for_each,
         when, compare, within, texts, reads, text_reads,
         _where_fields(for_each), reads_facts(reads),
     )  # fmt: skip
+
+
+def _reads_of(*expressions: Expression | None) -> frozenset[Path]:
+    reads = (path for one in expressions if one for path in one.reads)
+    return pruned(path for path in reads if path[0] not in _DATA_NAMES)
 
 
 def most_severe(severity_of: Expression | None, row: Mapping[str, Any]) -> str:
@@ -217,8 +209,9 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
     names = {name: Kind(shape, (name,)) for name, shape in fact_shapes().items()}
     texts, rates = Shape("list", item=TEXT), rising_counters.reads_of(tables)
     peers = like_things.reads_of(tables, "peers") | rates
+    within = like_things.reads_of(tables, "within")
     worked_out = (
-        ("unlike", like_things.UNLIKE, like_things.reads_of(tables, "within")),
+        ("unlike", like_things.UNLIKE, within | last_run.READS),
         ("parts", like_things.PART, peers),
         ("own", like_things.PART, like_things.reads_of_own(tables)),
         ("settings", like_things.PART, like_things.SETTINGS),
@@ -267,60 +260,10 @@ def group_names(compare: Expression | None) -> dict[str, Kind]:
 
 
 def tables_shape(tables: Mapping[str, Mapping[str, Any]]) -> Shape:
-    """tables.NAME[key].field: the shape of the catalogue's own tables, from the fields that they
-    declare, else from their rows."""
+    """tables.NAME[key].field: the shape of the tables, from the fields that they declare."""
     return Shape(
         "object",
-        {
-            name: Shape("map", item=getattr(rows, "shape", None) or _row_shape(list(rows.values())))
-            for name, rows in tables.items()
-        },
-    )
-
-
-def _row_shape(rows: list[Mapping[str, Any]]) -> Shape:
-    values: dict[str, list[Any]] = {}
-    for row in rows:
-        for key, value in row.items():
-            values.setdefault(key, []).append(value)
-    return Shape(
-        "object",
-        {
-            key: _value_shape([one for one in found if one is not None])
-            for key, found in values.items()
-        },
-    )
-
-
-def _value_shape(values: list[Any]) -> Shape:
-    kinds = {
-        (
-            "list"
-            if isinstance(one, list)
-            else "object"
-            if isinstance(one, dict)
-            else _scalar_kind(one)
-        )
-        for one in values
-    }
-    if kinds == {"list"}:
-        return Shape("list", item=_value_shape([inner for one in values for inner in one]))
-    if kinds == {"object"}:
-        return _row_shape(values)
-    return (
-        {"flag": FLAG, "number": NUMBER, "text": TEXT}.get(next(iter(kinds)), ANY)
-        if len(kinds) == 1
-        else ANY
-    )
-
-
-def _scalar_kind(value: object) -> str:
-    return (
-        "flag"
-        if isinstance(value, bool)
-        else "number"
-        if isinstance(value, (int, float))
-        else "text"
+        {name: Shape("map", item=getattr(rows, "shape", ANY)) for name, rows in tables.items()},
     )
 
 
@@ -350,9 +293,12 @@ def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "workaround.what", row["workaround"]["what"]
 
 
-def _compiled(row: Mapping[str, Any], field: str, names: Mapping[str, Kind]) -> Expression:
+def _compiled(
+    row: Mapping[str, Any], field: str, names: Mapping[str, Kind], by: Any = compile_expression
+) -> Expression:
     try:
-        return compile_expression(row[field], names)
+        found: Expression = by(row[field], names)
+        return found
     except ExpressionError as problem:
         raise RuleError(field, str(problem)) from None
 
@@ -364,13 +310,6 @@ def _claim(row: Mapping[str, Any], field: str, names: Mapping[str, Kind]) -> Exp
             field, f"must be true or false, not a {found.kind.shape.kind}: write a comparison"
         )
     return found
-
-
-def _template(field: str, source: str, names: Mapping[str, Kind]) -> Expression:
-    try:
-        return compile_template(source, names)
-    except ExpressionError as problem:
-        raise RuleError(field, str(problem)) from None
 
 
 def _holds_object(kind: Kind) -> bool:

@@ -70,7 +70,7 @@ class Kind:
         """The kind of a list's items."""
         if self.inner is not None:
             return self.inner
-        return Kind(self.shape.item or ANY, None if self.path is None else (*self.path, "*"))
+        return Kind(self.shape.item or ANY, extended(self.path, "*"))
 
 
 def list_of(inner: Kind) -> Kind:
@@ -92,10 +92,9 @@ class SyntaxCompiler:
 
     def visit(self, node: nodes.Node) -> tuple[Kind, Run]:
         """Compiles a node. Raises ExpressionError for a node that is not on the allow-list."""
-        name = type(node).__name__
-        method = getattr(self, f"visit_{name}", None)
+        method = getattr(self, f"visit_{type(node).__name__}", None)
         if method is None:
-            raise ExpressionError(f"{_REFUSED.get(name, name.lower())} not allowed")
+            raise ExpressionError(f"{_refused(node)} not allowed")
         kind, run = method(node)
         self.note(kind)
         return kind, run
@@ -121,10 +120,7 @@ class SyntaxCompiler:
         counts: list[int] = []  # places of numbers of something, which follows in the plural
         for output in tree.body:
             if not isinstance(output, nodes.Output):
-                raise ExpressionError(
-                    f"{_REFUSED.get(type(output).__name__, type(output).__name__.lower())} not"
-                    " allowed in a template"
-                )
+                raise ExpressionError(f"{_refused(output)} not allowed in a template")
             for node, after in itertools.zip_longest(output.nodes, output.nodes[1:]):
                 if isinstance(node, nodes.TemplateData):
                     pieces.append(lambda world, text=node.data: text)  # type: ignore[misc]
@@ -225,9 +221,8 @@ class SyntaxCompiler:
             return kind.items(), item_at(run, key_run)
         if kind.shape.kind == "map" and key.shape.kind in ("text", "number", "any"):
             self.whole(kind)
-            return Kind(
-                kind.shape.item or ANY, None if kind.path is None else (*kind.path, WHOLE)
-            ), entry_at(run, key_run)
+            below = Kind(kind.shape.item or ANY, extended(kind.path, WHOLE))
+            return below, entry_at(run, key_run)
         raise ExpressionError(
             f"[…] needs a list and a number, or a map and a key, not {name_of(kind)} and"
             f" {name_of(key)}"
@@ -246,7 +241,7 @@ class SyntaxCompiler:
             raise ExpressionError(f"{name!r} not allowed: names that start with an underscore")
         place = ".".join(kind.path).replace(".*", "[*]") if kind.path else "this value"
         if kind.shape.kind == "map":
-            return Kind(kind.shape.item or ANY, _extend(kind.path, name))
+            return Kind(kind.shape.item or ANY, extended(kind.path, name))
         if kind.shape.kind != "object":
             hint = (
                 ": use selectattr or map(attribute=…) on a list"
@@ -260,7 +255,7 @@ class SyntaxCompiler:
                 f"unknown fact path {place}.{name}{nearest(name, known)}; {place} has"
                 f" {', '.join(sorted(known))}"
             )
-        return Kind(kind.shape.fields[name], _extend(kind.path, name))
+        return Kind(kind.shape.fields[name], extended(kind.path, name))
 
     def follow(self, kind: Kind, dotted: str) -> tuple[Kind, Path]:
         """selectattr('a.b', …): the kind below an item."""
@@ -300,15 +295,15 @@ class SyntaxCompiler:
         )
         self.need_value(yes_kind, "if … else")
         self.need_value(no_kind, "if … else")
-        if yes_kind.shape.kind == "list" or no_kind.shape.kind == "list":
-            if yes_kind.shape.kind != no_kind.shape.kind:
-                raise ExpressionError("both sides of if … else must be lists, or neither")
-            return list_of(Kind(ANY)), lambda world: yes(world) if truth(test(world)) else no(world)
-        same = yes_kind.shape.kind == no_kind.shape.kind
+        kinds = {yes_kind.shape.kind, no_kind.shape.kind}
         words = tuple(one.value for one in (node.expr1, node.expr2) if isinstance(one, nodes.Const))
-        return Kind(
-            Shape(yes_kind.shape.kind, values=words if len(words) == 2 else ()) if same else ANY
-        ), lambda world: yes(world) if truth(test(world)) else no(world)
+        values = words if len(words) == 2 else ()
+        kind = Kind(Shape(yes_kind.shape.kind, values=values) if len(kinds) == 1 else ANY)
+        if "list" in kinds:
+            if len(kinds) > 1:
+                raise ExpressionError("both sides of if … else must be lists, or neither")
+            kind = list_of(Kind(ANY))
+        return kind, lambda world: yes(world) if truth(test(world)) else no(world)
 
     # ---- numbers and text
 
@@ -348,6 +343,11 @@ _REFUSED = {
 }  # fmt: skip
 
 
+def _refused(node: nodes.Node) -> str:
+    name = type(node).__name__
+    return _REFUSED.get(name, name.lower())
+
+
 def name_of(kind: Kind) -> str:
     """A kind in words: a number, an object."""
     return {"flag": "a yes/no value", "any": "a value", "object": "an object"}.get(
@@ -355,5 +355,5 @@ def name_of(kind: Kind) -> str:
     )
 
 
-def _extend(path: Path | None, name: str) -> Path | None:
+def extended(path: Path | None, name: str) -> Path | None:
     return None if path is None else (*path, name)

@@ -166,6 +166,16 @@ def plain(value: Any) -> Any:
     return value
 
 
+def frozen(value: Any) -> Any:
+    """A key that is equal exactly when the values are; the order of a list counts, 1 and true
+    differ."""
+    if isinstance(value, list):
+        return tuple(frozen(one) for one in value)
+    if isinstance(value, dict):
+        return tuple(sorted((key, frozen(one)) for key, one in value.items()))
+    return (type(value).__name__, value) if isinstance(value, bool) else value
+
+
 def truth(value: Any) -> bool:
     """The value as True or False. Raises Undecided."""
     return bool(plain(value))

@@ -9,7 +9,7 @@ from typing import Any
 from unhang.judge.rules.node_rules import Judged, not_all_read, undecided
 from unhang.judge.rules.rules import Rule
 from unhang.judge.rules.syntax import Path
-from unhang.judge.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
+from unhang.judge.rules.values import Fact, RuleStopped, Undecided, Unknown, World, frozen, plain
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,3 @@ def compare_node(rule: Rule, world: World, reads: Collection[Path] = ()) -> Comp
         return Compared(judged=partly) if partly else Compared(frozen(value), value, entry=entry)
     except (Undecided, RuleStopped) as problem:
         return Compared(judged=undecided(rule, problem, path=path))
-
-
-def frozen(value: Any) -> Any:
-    """A key that is equal exactly when the values are; the order of a list counts, 1 and true
-    differ."""
-    if isinstance(value, list):
-        return tuple(frozen(one) for one in value)
-    if isinstance(value, dict):
-        return tuple(sorted((key, frozen(one)) for key, one in value.items()))
-    return (type(value).__name__, value) if isinstance(value, bool) else value

@@ -7,6 +7,7 @@ import pytest
 from case_rows import case_rows
 from judge_cases import OK, sections
 
+from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.rules.example_nodes import example_node
 from unhang.judge.rules.examples import catalogue_view
 from unhang.judge.rules.expression import ExpressionError, compile_expression, compile_template
@@ -16,7 +17,7 @@ from unhang.judge.rules.values import RuleStopped, Undecided, plain
 
 ROWS = case_rows(__file__)
 
-TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
+TABLES = load_catalogue().tables
 
 
 def evaluated(source, facts=None, **more):
@@ -174,7 +175,7 @@ def test_what_does_not_depend_on_the_unread_fact_is_still_decided(source, value)
         ("(gpus.devices | first).index == 0", {"gpus": {"probe": OK, "devices": []}}),
         ("nccl.effective.ssh.NCCL_ALGO == 'Tree'", {"nccl": {"probe": OK,
         "effective": {"ssh": {}}}}),
-        ("tables.xids['80'].bucket == 'RESET'", {}),
+        ("tables.xids['999'].immediate == 'RESET_GPU'", {}),
     ],
 )  # fmt: skip
 def test_what_the_node_does_not_have_and_the_policy_does_not_say_is_no_matter_for_the_rule(
