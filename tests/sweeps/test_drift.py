@@ -57,6 +57,11 @@ def test_configuration_is_compared_between_peers_or_there_is_a_reason_why_not(fa
     assert fact in COMPARED or fact.removesuffix("[*]") in COMPARED or pattern_of
 
 
+def test_an_identity_may_belong_to_nobody_else_or_the_schema_says_why():
+    for path, one in every_fact():
+        assert not one.identity or one.unique or one.not_compared, path
+
+
 @pytest.mark.parametrize("pattern", MAY_DIFFER)
 def test_reason_speaks_of_a_fact_that_is_there(pattern):
     assert any(

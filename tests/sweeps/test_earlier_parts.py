@@ -154,17 +154,15 @@ NUMBERS = """\
 @pytest.mark.parametrize("row", NUMBERS)
 def test_numbers_of_the_last_run_are_those_of_the_same_gpu_that_does_the_same(fleet, row):
     count, place, field, value, *told = row.split(" ", 4)
-    before, now = machine(), machine()
-    for sections in (before, now):
-        sections["gpus"].update(count=int(count), devices=sections["gpus"]["devices"][: int(count)])
-        for gpu in sections["gpus"]["devices"]:
-            gpu.update(IDLE)
-    for number, gpu in enumerate(now["gpus"]["devices"]):
+    sections = machine()
+    gpus = sections["gpus"]["devices"] = sections["gpus"]["devices"][: int(count)]
+    for gpu in gpus:
+        gpu.update(IDLE)
+    found(fleet.run({"gpu1": sections}))
+    for number, gpu in enumerate(gpus):
         if place in ("*", str(number)):
             gpu[field] = type(gpu[field])(value)
-    found(fleet.run({"gpu1": before}))
-    texts = found(fleet.run({"gpu1": now}))
-    assert list(texts.values()) == told
+    assert list(found(fleet.run({"gpu1": sections})).values()) == told
 
 
 def test_another_machine_of_that_name_begins_anew(fleet):

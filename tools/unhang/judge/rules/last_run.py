@@ -18,7 +18,7 @@ def numbers_of(
     """Speeds and widths, and what is compared by its distance, which no person sets: (row, field,
     {name by which a part is known again: the part, its number})."""
     for row in tables.get(like_things.TABLE, {}).values():
-        is_one = like_things.EVERY in row["fields"] or {"within", "half", "peers"} <= row.keys()
+        is_one = like_things.EVERY in row["fields"] or {"half", "peers"} <= row.keys()
         things = like_things.things_of(sections, row, tables, why_null)[0] if is_one else None
         for field in like_things.fields_of(row, tables) if things else ():
             found = {}

@@ -222,8 +222,8 @@ def identities(tables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for path, shape in every_fact():
         if shape.unique:
             list_, _, slot = path.replace("[*]", ".*").rpartition(".")
-            named = [row for row in rows if row["field"] in (path, EVERY)]
-            for row in named[1:] or named:
+            named = [row for row in rows if row["field"] == path]
+            for row in named or [row for row in rows if row["field"] == EVERY]:
                 yield {
                     **row, "list": list_.rstrip(".*"), "slot": slot,
                     "peers": COSTS[shape.unique][0],
@@ -263,7 +263,7 @@ def own(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
                 row, row["slot"], f"{' '.join(sorted(holders))} {boot}",
                 reads=reads_of_row(row, tables), odd=odd,
             )  # fmt: skip
-            found.append(part if boot or odd else why_null("node.boot_id"))
+            found.append(part if boot else why_null("node.boot_id"))
     return found
 
 
