@@ -66,7 +66,8 @@ class VerdictScreen:
 
 
 def render_screen(screen: VerdictScreen, width: int = 100, *, plain: bool = False) -> str:
-    """At most MOST_LINES lines. A command is never broken; what finds no room is shown with -v."""
+    """At most MOST_LINES lines. A command is never broken; what finds no room is shown with -v, our
+    sentences as a whole."""
     head = _within(screen.headline, width, MOST_OF_HEADLINE, 0, tail=screen.certainty)
     then = _next(screen, width)
     lines = [*head, *_body(screen, width, MOST_LINES - len(head) - len(then)), *then]
@@ -76,16 +77,17 @@ def render_screen(screen: VerdictScreen, width: int = 100, *, plain: bool = Fals
 
 def _body(screen: VerdictScreen, width: int, room: int) -> list[str]:
     """What to do, lines, quotes, why, in this order. After what to do each gets a line, but two
-    quotes come before the lines and why last; then those that need one get a second."""
-    shown = _within("".join(screen.advice[:1]), width, MOST_OF_ONE, 2)
-    room = max(0, room - len(shown))
+    quotes come before the lines and why last, if it fits; then those that need one get a second."""
+    shown = _within("".join(screen.advice[:1]), width, room - 1, 2)
+    room -= len(shown)
     quoted = _once(screen.quoted, width)[: max(2, room - len(screen.lines))]
     lines = screen.lines[: max(0, room - len(quoted))]
     parts: list[str | Quote] = [*lines, *quoted, *screen.advice[1:]]
     spare = max(0, room - len(parts))
     for one in parts[:room]:
-        part = _part(one, width, MOST_OF_ONE)
-        part = part if len(part) <= 1 + spare else _part(one, width, 1)
+        most, least = (room, 0) if one in screen.advice else (MOST_OF_ONE, 1)
+        part = _part(one, width, most)
+        part = part if len(part) <= 1 + spare else _part(one, width, least)
         spare -= len(part) - 1
         shown += part
     return shown
@@ -183,7 +185,7 @@ def path_shown(path: str, most: int = 80) -> str:
 def _next(screen: VerdictScreen, width: int) -> list[str]:
     lines = [f"next, on {visible(screen.next_host, 100)}:" if screen.next_host else "next:"]
     lines = [*lines, f"  {visible(screen.next_command, 1000)}"] if screen.next_command else []
-    tells = _within(screen.next_tells, width, MOST_OF_ONE, 4) if screen.next_tells else []
+    tells = _within(screen.next_tells, width, MOST_OF_ONE, 4)
     return [*lines, *tells, *_within(screen.more, width, 1, 0)]
 
 
@@ -207,7 +209,7 @@ def _quote(one: Quote, width: int, most: int) -> list[str]:
     place = f"  {one.place}" if one.place else ""
     free = max(20, width - 2 - len(place))
     text = visible(one.text.strip(), 4000)
-    lines = [text] if len(text) <= free else wrapped(text, width - 2, 2) if most > 1 else []
-    if not 1 <= len(lines) <= most or len(lines[-1]) > free:
+    lines = [text] if len(text) <= free else wrapped(text, width - 2, 2)
+    if len(lines) > most or len(lines[-1]) > free:
         lines = [quote(text, free, one.matched)]
     return [*(f"  {line}" for line in lines[:-1]), f"  {lines[-1]:<{free}}{place}"]
