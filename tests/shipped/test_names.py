@@ -144,20 +144,6 @@ def test_the_product_is_documented_in_words_of_the_field():
     assert documented(OF_THIS_HOUSE) == set()
 
 
-def test_a_package_lists_modules_that_it_has():
-    """A docstring such as that of show/history: a name, two spaces or more, what it does."""
-    packages = [path for path in PRODUCT if path.name == "__init__.py"]
-    listed = [
-        (path, name)
-        for path in packages
-        for name in re.findall(r"^(\w+)  +\S", next(documents(path.read_text())), re.MULTILINE)
-    ]
-    assert listed
-    assert [
-        (shown(path), name) for path, name in listed if not (path.parent / f"{name}.py").is_file()
-    ] == []
-
-
 def test_a_function_is_named_after_what_it_returns():
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in PRODUCT}
     functions = [
