@@ -45,4 +45,4 @@ def is_in_words(outside: bytes, own: str = "") -> bool:
     """Whether what is around a message, or in a line, is running text. own: what the program
     itself prints around it."""
     words = _WORDS.search(outside)
-    return bool(words and words.group().decode() not in own)
+    return bool(words and words.group().decode().strip() not in own)
