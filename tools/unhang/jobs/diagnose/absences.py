@@ -12,7 +12,7 @@ FEW_OF = 3  # ranks that are heard of, for each one that is not
 
 
 def are_few(absent: Sized, heard: Sized) -> bool:
-    """Whether the silence of these ranks tells of them."""
+    """Whether the silence of these ranks says of them."""
     return 0 < len(absent) * FEW_OF <= len(heard)
 
 
