@@ -177,10 +177,9 @@ class Conductor:
             if step == "lock":
                 self._note(host, step, FAILED, 0, {"why": why})
             return None
-        # A changed node is completed even if the failure limit is reached.
         stopped = (
             None
-            if node.changed or self.ends_because
+            if self.ends_because
             else failure_limit.why_not(
                 standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed)
             )

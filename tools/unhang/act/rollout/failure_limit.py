@@ -112,23 +112,23 @@ def admit(standing: RolloutState, wave: int, limits: Limits, ending: str = "") -
 
 
 def why_not(standing: RolloutState, host: str, wave: int, limits: Limits) -> str | None:
-    """The reason why this unchanged host of the wave may not be changed, or None. A host that is
-    already drained does not exceed a limit."""
+    """The reason why this host of the wave may not be drained or, if it is unchanged, changed; or
+    None. A host that is already drained does not exceed a limit. A changed one is completed, but is
+    drained anew only where the floor leaves room: a controller died as it released the host."""
     node = standing.node(host)
+    stopped = None if node.changed else stop_reason(standing, wave, limits)
     if node.out_of_service and host not in _undrained(standing):
-        return stop_reason(standing, wave, limits)
-    admitted = admit(standing, wave, limits)
-    return admitted.stopped or admitted.postponed.get(host)
+        return stopped
+    return stopped or admit(standing, wave, limits).postponed.get(host)
 
 
 def _undrained(standing: RolloutState) -> Set[str]:
     """Hosts that are drained by the journal and in service by the scheduler, and that this
     controller has not drained since."""
-    listed = standing.floor.undrained if standing.floor else ()
     return {
         host
-        for host in listed
-        if not (node := standing.node(host)).changed and "drain" not in node.done
+        for host in (standing.floor.undrained if standing.floor else ())
+        if "drain" not in standing.node(host).done
     }
 
 
@@ -137,11 +137,7 @@ def _floor(standing: RolloutState) -> _Room:
     service."""
     floor = standing.floor
     return _Room(
-        (
-            []
-            if floor is None
-            else [Limit("the floor", standing.places.keys(), floor.most, floor.why)]
-        ),
+        ([Limit("the floor", standing.places.keys(), floor.most, floor.why)] if floor else []),
         standing.out - _undrained(standing),
     )
 
@@ -168,9 +164,11 @@ class _Room:
             ),
             None,
         )
-        if full is not None and full not in self.full:
+        if full is None:
+            return None
+        if full not in self.full:
             self.full[full] = self._full_message(full)
-        return None if full is None else self.full[full]
+        return self.full[full]
 
     def put_in(self, host: str) -> None:
         if not self.has_in(host):

@@ -50,6 +50,8 @@ def next_order(
     step, why = (
         _changed(node, target) if node.changed else _unchanged(node, stopped or target.refused)
     )
+    if step == "drain" and stopped:
+        return None  # of a changed node that is in service: the floor leaves no room for it
     boot = node.leaves if step in REBOOTS else node.boot_id
     if step == "release" and not node.changed:
         boot = None  # nothing was proved, so the order is valid in any boot
