@@ -55,6 +55,7 @@ RULES = (
     "expression_tests",
     "faulty_gpus",
     "functions",
+    "last_run",
     "like_things",
     "node_rules",
     "rising_counters",
