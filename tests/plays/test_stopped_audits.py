@@ -190,7 +190,7 @@ def test_an_audit_says_at_once_that_it_starts_and_a_ctrl_c_there_says_that_nothi
         assert audit.wait(timeout=DEADLINE_S) == 2
         assert (
             screen.read(65536).splitlines()[-1]
-            == b"unhang: it was stopped by hand before a node was asked; nothing was read"
+            == b"unhang: it was stopped by hand, before a node was asked; nothing was read"
         )
     assert not fleet.runs.exists()
 

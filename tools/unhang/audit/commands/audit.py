@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace, given: HandedOver) -> int:
         if folder and not reading.go_on and (folder / "run.json").is_file():
             raise
         raise UserError(
-            "it was stopped by hand before a node was asked; nothing was read"
+            "it was stopped by hand, before a node was asked; nothing was read"
         ) from None
     if run_folder.read_run(folder).document.get("finished") is None:
         # the callback unhang_run has printed the reason, and how to judge the nodes that were read
