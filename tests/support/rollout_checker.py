@@ -256,7 +256,7 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
         "kept": standing == "back" and node.drained_by is not None and not locked,
         "lost": node.drained_by is not None or states[host].fell,
         "deferred": standing == "untouched" and not ours and not locked,
-        "waiting": standing == "untouched" and ours,
+        "waiting": standing == "untouched" and node.drained_by,
         "to come": standing == "untouched" and not ours and not locked,
     }
     faults = [] if state in NAMED else [f"{host}: ended as {state!r}, which is no named state"]
