@@ -17,7 +17,7 @@ from unhang.judge.fleet.drift_advice import _advice
 from unhang.judge.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
 from unhang.judge.triage.run_judging import judge_folder
 
-CATALOGUE = Path(__file__).resolve().parents[2] / "tools" / "unhang" / "audit" / "catalogue"
+CATALOGUE = Path(__file__).resolve().parents[2] / "tools" / "unhang" / "judge" / "catalogue"
 NEXT = "6.8.0-155-generic"
 
 

@@ -23,7 +23,7 @@ RULES = (
     TESTS.parent
     / "tools"
     / "unhang"
-    / "audit"
+    / "judge"
     / "catalogue"
     / "rules/groups/driver_and_containers.yml"
 )
