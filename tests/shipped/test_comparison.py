@@ -56,8 +56,10 @@ def test_each_peer_has_the_day_on_which_its_row_was_read():
 
 def test_the_scores_of_the_first_page_are_those_of_the_page_on_verdicts():
     first, page = ((HOME / name).read_text("utf-8") for name in ("README.md", "docs/verdicts.md"))
-    rows = re.findall(r"^\| (?:all|torchfrtrace) \| (\d+) of (\d+) ", page, re.MULTILINE)
-    (right, of), (other, _), (right_new, of_new), (other_new, _) = rows
+    rows = re.findall(
+        r"^\| (?:all|torchfrtrace) \| (\d+) of (\d+), (\d+) of (\d+),", page, re.MULTILINE
+    )
+    (right, of, right_new, of_new), (other, _, other_new, _) = rows
     assert (
         f"{right} of {of} (`torchfrtrace` in {other}), in 41 that were new to it in"
         f" {right_new} of {of_new} ({other_new})"

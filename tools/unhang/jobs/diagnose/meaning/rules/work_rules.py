@@ -391,11 +391,12 @@ def _unlike(facts: Facts, sides: Sides, cause: str, weight: float, name: str) ->
 
 
 def _twice(sides: Sides, how: str, name: str) -> Iterator[Evidence]:
-    """The evidence of what only one may have, and several have."""
+    """The evidence of the first thing that only one may have, and several have."""
     for what, side in sides.items():
         if len(side) > 1:
             lines = tuple(side.values())[:2]
             yield Evidence("launch_mismatch", STRONG, f"{what} {how}", lines, name)
+            return
 
 
 def _named(side: Iterable[int | str], facts: Facts) -> str:
