@@ -30,7 +30,6 @@ from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json, with_printed
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.looked import LookReader, Reference
-from unhang.jobs.diagnose.matching.running_text import MOST_OF_PROSE
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
@@ -45,6 +44,7 @@ EXAMPLES = """\
   unhang diagnose hang.tar.gz                         what unhang inspect --out wrote while the job hung
   unhang diagnose logs/ --run latest                  a folder of ranks' logs, beside what the audit found on their nodes
   kubectl logs job/train | unhang diagnose - --redact   for an issue, with secrets and names masked"""  # noqa: E501
+_MOST_LOOKED_UP = 64 << 10  # bytes; bounds the lookup of names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +157,7 @@ def _diagnosis(
             for scan in scans if scan.end
             for one in scan.end.lines if is_prose or _OF_DRIVERS.search(one)
         )  # fmt: skip
-        named = reference.named(text[:MOST_OF_PROSE].decode("utf-8", "replace")) if text else []
+        named = reference.named(text[:_MOST_LOOKED_UP].decode("utf-8", "replace")) if text else []
         found["named"] = [one for one in named if is_prose or _OF_FAULTS.match(one)]
     return (reader.joined(found, look), look.verdict) if look else (found, None)
 

@@ -1,5 +1,6 @@
 """Tells what somebody writes about messages from the messages themselves: in a text with more
-lines of sentences than others nothing is a message. One line by itself may be a program's."""
+lines of sentences than others, and at most one quoted line of a machine, nothing is a message. One
+line by itself may be a program's."""
 
 from __future__ import annotations
 
@@ -9,8 +10,7 @@ from collections.abc import Sequence
 
 from unhang.jobs.diagnose.logs.reading import Block
 
-MOST_OF_PROSE = 64 << 10  # bytes; what is longer, nobody has written
-_OF_A_MACHINE = re.compile(
+OF_A_MACHINE = re.compile(
     rb"^(?:[\W\dIWEFT]{0,30}|[A-Z][a-z]{2} [ \d]\d )\d\d:\d\d:\d\d|kernel: |"
     rb"NCCL (?:INFO|WARN) |^\W{0,3}(?:DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b|"
     rb"\[(?:[Rr]ank ?|default|1,)\d{1,6}\]|^ {0,4}\d{1,5}: |^\[ *\d{1,9}\.\d{1,9}\]|"
@@ -30,7 +30,7 @@ def numbers_of_prose(block: Block, shapes: Sequence[bytes]) -> set[int]:
     return {
         block.number(at)
         for at, line in enumerate(block.lines)
-        if times[shapes[at]] == 1 and is_in_words(line + b" ") and not _OF_A_MACHINE.search(line)
+        if times[shapes[at]] == 1 and is_in_words(line + b" ") and not OF_A_MACHINE.search(line)
     }
 
 

@@ -25,7 +25,7 @@ from unhang.jobs.diagnose.logs.stacks import Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.running_text import (
-    MOST_OF_PROSE,
+    OF_A_MACHINE,
     is_in_words,
     is_of_people,
     numbers_of_prose,
@@ -164,8 +164,12 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
         shapes = text.translate(None, DIGITS).split(b"\n")
-        is_short = not end and len(text) <= MOST_OF_PROSE
-        scan.prose = numbers_of_prose(block, shapes) if is_short else set()
+        # a log that prints sentences has more lines of a machine
+        scan.prose = (
+            numbers_of_prose(block, shapes)
+            if not end and sum(map(bool, map(OF_A_MACHINE.search, block.lines))) < 2
+            else set()
+        )
         memory.learn(shapes)
         if memory.wanted:
             _keep_events(block, shapes, memory, scan, counts)
@@ -406,8 +410,9 @@ def names_in(group: str) -> tuple[str, ...]:
 
 def is_of_a_program(event: Event) -> bool:
     """Whether only a program writes such a line; settings, names and advice may be anybody's."""
-    is_known = event.kind != "folklore" and event.fact not in names_in("names")
-    return is_known or bool(event.prefix.pid)
+    return (event.kind != "folklore" and event.fact not in names_in("names")) or bool(
+        event.prefix.pid
+    )
 
 
 def rank_of(event: Event) -> int | None:
