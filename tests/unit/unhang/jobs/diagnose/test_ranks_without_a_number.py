@@ -144,9 +144,9 @@ def test_dead_process_has_its_rank_in_the_title(answer):
         "  Process 4015 on node 10.0.0.2 managing GPU 1\n\n#0-0 (c331) INCOMPLETE\n"
         f"  Missing communicator data from 1 rank\n  Rank 5 -- {place(5)}\n"
     )
-    found = answer(text, first="INCOMPLETE", second="OK")
-    assert (found["causes"][0]["cause"], found["causes"][0]["where"]) == (
-        "rank_failed", ["rank 5", "host 10.0.0.2"],
+    cause = answer(text, first="INCOMPLETE", second="OK")["causes"][0]
+    assert (cause["cause"], cause["where"]) == (
+        "rank_failed", ["rank 5", "host 10.0.0.2", "pid 4015", "GPU 1"],
     )  # fmt: skip
 
 
