@@ -263,7 +263,7 @@ def own(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
                 row, row["slot"], f"{' '.join(sorted(holders))} {boot}",
                 reads=reads_of_row(row, tables), odd=odd,
             )  # fmt: skip
-            found.append(part if boot else why_null("node.boot_id"))
+            found.append(part if boot or odd else why_null("node.boot_id"))
     return found
 
 
@@ -304,11 +304,10 @@ def settings(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[An
     for name, own in sorted(set_.items()):
         severity = variables.get(name, {}).get("must_agree") or "warning"
         values[severity].append(f"{name}={' or '.join(sorted(own))}")
-    row = {"check": "", "together": True}
     return [
         part_of(
-            {**row, "things": f"{severity} settings", "peers": severity}, "settings",
-            ", ".join(own) or NONE, reads=[("nccl", "settings", "*", "value")],
+            {"check": "", "together": True, "things": f"{severity} settings", "peers": severity},
+            "settings", ", ".join(own) or NONE, reads=[("nccl", "settings", "*", "value")],
         )
         for severity, own in values.items()
     ]  # fmt: skip
