@@ -90,7 +90,7 @@ def soaking(site, run):
         )
     return types.SimpleNamespace(
         output=site.output,
-        table=site.unhang("remediate", str(run), "--status"),
+        table=site.unhang("remediate", str(run), "--status", codes=(3,)),
         slurm=site.cluster.state(CANARY),
     )
 
@@ -115,7 +115,6 @@ def seen(site, run, code):
         why=node_of(run, CANARY).why,
         table=table,
         rows=rows,
-        output=site.output,
     )
 
 
@@ -161,7 +160,7 @@ def test_an_edit_of_the_inventorys_policy_fails_no_proved_node_and_is_reported(d
 def test_a_repaired_error_that_is_back_is_a_fault_and_failed_jobs_are_none(day):
     assert day.array.count("JobState=FAILED") == 8
     assert (day.again.code, day.again.states) == (1, {CANARY: "lost", NEXT: "to come"})
-    assert day.again.why.startswith(f"soak: new: {RULE} (error), ")
+    assert day.again.why.startswith(f"soak: new: {RULE} (error): ")
     assert "FAIL" not in day.again.why  # NODE_FAIL, FAILED
     told = [
         one.evidence["why"]
