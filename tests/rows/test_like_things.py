@@ -299,12 +299,22 @@ def test_values_that_few_nodes_have_are_differences_and_what_two_sorts_have_is_n
     assert len(compared(rows, part, tables)) == differences
 
 
+def test_numbers_that_the_schema_does_not_exclude_are_compared():
+    """Of GPUs that do the same: heat, clock and slot of each are among them."""
+    tables = catalogue().tables
+    fields = {*fields_of(tables["like_things"]["busy GPU"], tables)}
+    assert {"temperature_c", "clocks.sm_mhz", "pcie.width_now"} <= fields
+
+
+WORKED_OUT = "count,roce_index,address,subnet,subnets,argument,transports,asks the internet alone"
+
+
 def test_every_field_of_the_table_is_a_fact_or_worked_out():
     """A field that no list has would be compared by nobody, in silence."""
     read = {".".join(path) for rule in catalogue().rules for path in rule.decision_reads}
     for row in catalogue().tables["like_things"].values():
         for field in {*fields_of(row, catalogue().tables), *row["slot"].split("+")} - {
-            "count", "roce_index", "address", "subnet", "subnets", "argument", "transports", "asks the internet alone",
+            *WORKED_OUT.split(",")
         }:  # fmt: skip
             assert any(path.startswith(row["list"].split(".")[0]) and path.endswith(field)
                        for path in read), (row["things"], field)  # fmt: skip

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from gallery import read_gallery
 from run_folders import Fleet
 
@@ -21,15 +22,6 @@ GALLERY = {
 }
 IDLE = {"utilization_percent": 0, "memory_used_mib": 0.0, "processes": [], "temperature_c": 31,
         "memory_reserved_mib": 600.0, "mig": None, "error": None}  # fmt: skip
-MINE = {
-    "gpu-gone-since-earlier-run",
-    "rdma-card-gone-since-earlier-run",
-    "rdma-port-down-since-earlier-run",
-    "nvswitch-gone-since-earlier-run",
-    "disk-gone-since-earlier-run",
-    "bond-member-gone-since-earlier-run",
-    "worse-than-in-its-last-run",
-}
 
 
 @pytest.fixture
@@ -48,7 +40,7 @@ def found(folder, out=None):
     return {
         one["rule"]: one["found"]
         for one in document["findings"]
-        if one["rule"] in MINE and one["verdict"] == "fail"
+        if one["rule"] in LOSSES and one["verdict"] == "fail"
     }
 
 
@@ -225,15 +217,9 @@ def test_a_later_run_is_no_past(fleet):
 
 def test_a_node_cannot_say_what_it_had(fleet):
     claims = machine()
-    claims["node"]["earlier"] = {
-        "gpus": {
-            "count": 9,
-            "now": 8,
-            "missing": ["GPU-x"],
-            "run": "r",
-            "at": "2026-11-19T00:00:00Z",
-        }
-    }
+    claims["node"]["earlier"] = yaml.safe_load(
+        "gpus: {count: 9, now: 8, missing: [GPU-x], run: r, at: '2026-11-19T00:00:00Z'}"
+    )
     assert found(fleet.run({"gpu1": claims})) == {}
 
 
@@ -257,7 +243,9 @@ def test_healthy_machines_are_silent_in_their_second_run(fleet):
     "name", ["dgx_h100_580", "xe9680_roce", "h20_roce_bonds", "hgx_h100_gpu_operator"]
 )
 def test_a_loss_beside_healthy_peers_is_one_cause_with_a_command_that_drains_its_node(fleet, name):
-    losses = {rule: LOSSES[rule] for rule in sorted(MINE) if rule.split("-")[0] in OF_EVERY_MACHINE}
+    losses = {
+        rule: LOSSES[rule] for rule in sorted(LOSSES) if rule.split("-")[0] in OF_EVERY_MACHINE
+    }
     nodes = {
         "healthy0": machine(name),
         "healthy1": machine(name),

@@ -240,9 +240,8 @@ def _parts_of(sections: Any, run: str, at: str, tables: Mapping[str, Any]) -> Ma
             kept = [name[:256] for name in ours or () if name]
             found[kind] = Parts(count, kept[:MOST_NAMES], run, at)
     numbers = {
-        name[:256]: value
-        for *_, same in numbers_of(sections, tables, partial(why_null, sections))
-        for name, (_, value) in same.items()
+        one.name[:256]: one.value
+        for one in numbers_of(sections, tables, partial(why_null, sections))
     }
     return Machine(node.machine_id[:256], found, _counted(sections, tables), numbers)
 

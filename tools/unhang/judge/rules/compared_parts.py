@@ -78,12 +78,11 @@ def _missing(name: str, part: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 def _unequal(given: Sequence[str], weights: Sequence[int]) -> tuple[str | None, list[bool]]:
     """What more than half of the nodes have, else None, and which have not."""
-    votes = Counter[str]()
-    for one, weight in zip(given, weights, strict=True):
+    votes, pairs = Counter[str](), [*zip(given, weights, strict=True)]
+    for one, weight in pairs:
         votes[one] += weight
     value, most = votes.most_common(1)[0]
     usual = value if most * 2 > votes.total() else None
-    pairs = zip(given, weights, strict=True)
     return usual, [weight > 0 and one != usual for one, weight in pairs]
 
 

@@ -19,20 +19,14 @@ FAULTY = Shape(
     },
 )  # fmt: skip
 """name: GPU 3 (UUID, PCI address); because: the faults that ask for the verb, with commas."""
-READS = frozenset(
-    tuple(path.split("."))
-    for path in (
-        "faults.events.*.kind", "faults.events.*.code", "faults.events.*.pci_address",
-        "faults.events.*.count", "faults.events.*.line",
-        "faults.resets.*.uuid", "faults.resets.*.pci_address", "faults.resets.*.verb",
-        "faults.resets.*.because.*", "faults.resets.*.age_s",
-        "gpus.devices.*.index", "gpus.devices.*.uuid", "gpus.devices.*.pci_address",
-        "gpus.devices.*.error", "gpus.devices.*.recovery_action",
-        "gpus.devices.*.row_remap.pending", "gpus.devices.*.row_remap.failed",
-        "gpus.devices.*.retired_pages.pending",
-    )
-)  # fmt: skip
-
+_READ = """\
+faults.events.*.kind faults.events.*.code faults.events.*.pci_address faults.events.*.count
+faults.events.*.line faults.resets.*.uuid faults.resets.*.pci_address faults.resets.*.verb
+faults.resets.*.because.* faults.resets.*.age_s gpus.devices.*.index gpus.devices.*.uuid
+gpus.devices.*.pci_address gpus.devices.*.error gpus.devices.*.recovery_action
+gpus.devices.*.row_remap.pending gpus.devices.*.row_remap.failed
+gpus.devices.*.retired_pages.pending"""
+READS = frozenset(tuple(path.split(".")) for path in _READ.split())
 _FLAGS = (("row_remap", ("pending", "failed")), ("retired_pages", ("pending",)))
 
 

@@ -37,12 +37,12 @@ def numbers_of_prose(block: Block, shapes: Sequence[bytes]) -> set[int]:
 def is_of_people(block: Block, prose: set[int]) -> bool:
     """Whether in more of the lines with these numbers a sentence ends than there are others."""
     own = [line for at, line in enumerate(block.lines) if block.number(at) in prose]
-    others = sum(map(bool, map(bytes.strip, block.lines))) - len(own)
+    others = len([*filter(bytes.strip, block.lines)]) - len(own)
     return len([*filter(_END.search, own)]) > max(others, len(own) == 1)
 
 
-def is_in_words(outside: bytes, own: str = "") -> bool:
-    """Whether what is around a message, or in a line, is running text. own: what the program
-    itself prints around it."""
+def is_in_words(outside: bytes, own: Sequence[str] = ()) -> bool:
+    """Whether what is around a message, or in a line, is running text. own: lines of the program
+    itself, which print it too."""
     words = _WORDS.search(outside)
-    return bool(words and words.group().decode().strip() not in own)
+    return bool(words and not any(words[0].decode().strip() in one for one in own))

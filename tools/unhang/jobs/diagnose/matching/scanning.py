@@ -242,7 +242,7 @@ def _keep_events(
                 if (
                     scan.prose
                     and signature.fact != "error_line"
-                    and not is_in_words(outside.encode(), f"{signature.examples['match']}")
+                    and not is_in_words(outside.encode(), signature.examples["match"])
                 ):
                     scan.prose.discard(block.number(index))
                 place = len(scan.events)
