@@ -71,6 +71,7 @@ def test_reason_speaks_of_a_fact_that_is_there(pattern):
 
 DRIFTS = yaml.safe_load("""
 group-selinux-differs: {facts: {node.selinux.mode: enforcing}}
+group-infiniband-down: {facts: {'network.rdma[*].ports[*].state': down}}
 group-rdma-names-differ: {facts: {'network.rdma[7].name': mlx5_9}}
 unlike-the-others-of-its-group: {facts: {'network.interfaces[1].mtu': 9000}}
 group-settings-differ: {settings: {NCCL_IB_TC: '106'}}
@@ -82,6 +83,7 @@ settings."""
 SETTINGS = yaml.safe_load("""
 - {facts: {node.slurm.slurmd: false}}
 - {facts: {'gpus.devices[4].numa_node': 0}}
+- {facts: {'network.rdma[4].numa_node': 0}}
 - {facts: {'interconnect.pairs[0].topology': system}}
 - {facts: {'node.name_service.servers': [10.9.9.9]}}
 - {facts: {'interconnect.iommu.mode': translated}}
