@@ -17,14 +17,13 @@ from typing import Any
 from unhang.core.quotes import leading_words
 
 MASK = "<secret>"
-_PAIRS = (
-    ("name", "value"),
-    ("Name", "Value"),
-    ("key", "value"),
-    ("Key", "Value"),
-    ("ParameterKey", "ParameterValue"),
-    ("path", "value"),
-)
+_NAME_AND_VALUE = """name value
+Name Value
+key value
+Key Value
+ParameterKey ParameterValue
+path value"""
+_PAIRS = [line.split() for line in _NAME_AND_VALUE.split("\n")]
 LONGEST_BEGINNING, LONGEST_IN_A_TAG = 120, 1_002  # characters by which a value is judged
 # characters of a text whose answer is kept, and how many: nodes of a fleet say the same
 LONGEST_KEPT, MOST_KEPT = 400, 20_000
@@ -43,44 +42,35 @@ _LONE_LINE = re.compile(
 
 # Forms that the issuer documents and that do not look drawn by lot (see _WORD), or are too short
 # for that.
-_ISSUED = (
-    r"hf_[A-Za-z0-9]{10,80}", r"AIza[\w-]{35}", r"ya29\.[\w.-]{20,400}", r"api_org_[A-Za-z]{30,40}",
-    r"nvapi-[\w-]{20,120}",
-    r"gh[pousr]_[A-Za-z0-9]{20,255}", r"github_pat_\w{20,120}",
-    r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-[\w.-]{16,80}", r"GR1348941[\w-]{20}",
-    r"sk-[A-Za-z0-9_-]{16,200}",
-    r"(?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}", r"xox[abeoprs]-[\w-]{10,250}",
-    r"xapp-[\w-]{10,250}", r"xoxe\.xox[bp]-[\w-]{10,250}",
-    r"SG\.[\w-]{15,30}\.[\w-]{30,60}", r"(?:pub)?key-[0-9a-f]{32}", r"do[oprt]_v1_[0-9a-f]{40,80}",
-    r"dckr_(?:pat|oat)_[\w-]{20,80}", r"tskey-[\w-]{16,90}",
-    r"dapi[0-9a-f]{32}(?:-\d)?", r"dp\.(?:pt|st|ct|sa)\.[\w.]{30,80}",
-    r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}", r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}",
-    r"GOCSPX-[\w-]{20,40}", r"1//0[\w-]{30,120}", r"LTAI[A-Za-z0-9]{12,30}",
-    r"AKID[A-Za-z0-9]{20,40}", r"[\w~.-]{3}\dQ~[\w~.-]{30,40}",
-    r"hv[sbr]\.[\w-]{20,250}", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}",
-    r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", r"glc_[A-Za-z0-9+/=]{30,250}",
-    r"NRAK-[A-Z0-9]{27}", r"NRII-[\w-]{32}", r"NRJS-[0-9a-f]{19}", r"PMAK-[0-9a-f-]{30,70}",
-    r"rubygems_[0-9a-f]{48}", r"sntry[su]_[\w+/=-]{30,250}",
-    r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", r"pat-(?:na|eu)\d-[0-9a-f-]{36}", r"local-[0-9a-f]{40}",
-    r"wandb_v\d_[\w-]{20,120}",
-    r"eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3}", r"A3(?:-[A-Z0-9]{5,11}){5,6}",
-    r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}",
-    r"bedrock-api-key-[\w+/=.-]{20,2000}", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}",
-    r"dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}",
-    r"fm[12][ar]?_[\w+/=]{100,2000}", r"eyJrIjoi[A-Za-z0-9+/=]{60,400}",
-    r"pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}", r"s-s4t2(?:ud|af)-[0-9a-f]{64}",
-    r"pul-[0-9a-f]{40}", r"rdme_[a-z0-9]{70}", r"xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}",
-    r"shippo_(?:live|test)_[0-9a-fA-F]{40}",
-    r"s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])(?!\w{0,18}[a-z]{6})[A-Za-z0-9]{24}",
-    r"\d{8,10}:AA[\w-]{33}", r"SK[0-9a-f]{32}",
-    r"API-[A-Z0-9]{26}", r"A{19,22}[A-Za-z0-9%]{80,100}",
-    r"access-(?:sandbox|development|production)-[0-9a-f-]{36}", r"[0-9a-f]{32}-us\d{1,2}",
-    r"(?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[\w+/=-]{30,120}",
-    r"(?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}",
-    r"[a-z0-9]{6}\.[a-z0-9]{16}", r"rpa_[A-Za-z0-9]{30,60}",
-    r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}", r"sbp_[0-9a-f]{40}", r"GOOG1?[A-Z0-9]{20,61}",
-    r"MUNGE:[A-Za-z0-9+/=]{20,4000}",
-)  # fmt: skip
+_ISSUED = r"""
+hf_[A-Za-z0-9]{10,80} AIza[\w-]{35} ya29\.[\w.-]{20,400} api_org_[A-Za-z]{30,40}
+nvapi-[\w-]{20,120} gh[pousr]_[A-Za-z0-9]{20,255} github_pat_\w{20,120}
+gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-[\w.-]{16,80} GR1348941[\w-]{20}
+sk-[A-Za-z0-9_-]{16,200} (?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}
+xox[abeoprs]-[\w-]{10,250} xapp-[\w-]{10,250} xoxe\.xox[bp]-[\w-]{10,250}
+SG\.[\w-]{15,30}\.[\w-]{30,60} (?:pub)?key-[0-9a-f]{32} do[oprt]_v1_[0-9a-f]{40,80}
+dckr_(?:pat|oat)_[\w-]{20,80} tskey-[\w-]{16,90} dapi[0-9a-f]{32}(?:-\d)?
+dp\.(?:pt|st|ct|sa)\.[\w.]{30,80} AGE-SECRET-KEY-1[A-Z0-9]{40,80}
+(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16} GOCSPX-[\w-]{20,40} 1//0[\w-]{30,120}
+LTAI[A-Za-z0-9]{12,30} AKID[A-Za-z0-9]{20,40} [\w~.-]{3}\dQ~[\w~.-]{30,40} hv[sbr]\.[\w-]{20,250}
+[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70} glsa_[A-Za-z0-9]{32}_[0-9a-f]{8} glc_[A-Za-z0-9+/=]{30,250}
+NRAK-[A-Z0-9]{27} NRII-[\w-]{32} NRJS-[0-9a-f]{19} PMAK-[0-9a-f-]{30,70} rubygems_[0-9a-f]{48}
+sntry[su]_[\w+/=-]{30,250} shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32} pat-(?:na|eu)\d-[0-9a-f-]{36}
+local-[0-9a-f]{40} wandb_v\d_[\w-]{20,120}
+eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3} A3(?:-[A-Z0-9]{5,11}){5,6}
+pat[A-Za-z0-9]{14}\.[0-9a-f]{64} bedrock-api-key-[\w+/=.-]{20,2000}
+v1\.0-[0-9a-f]{24}-[0-9a-f]{146} dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}
+fm[12][ar]?_[\w+/=]{100,2000} eyJrIjoi[A-Za-z0-9+/=]{60,400}
+pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20} s-s4t2(?:ud|af)-[0-9a-f]{64} pul-[0-9a-f]{40}
+rdme_[a-z0-9]{70} xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16} shippo_(?:live|test)_[0-9a-fA-F]{40}
+s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])(?!\w{0,18}[a-z]{6})[A-Za-z0-9]{24}
+\d{8,10}:AA[\w-]{33} SK[0-9a-f]{32} API-[A-Z0-9]{26} A{19,22}[A-Za-z0-9%]{80,100}
+access-(?:sandbox|development|production)-[0-9a-f-]{36} [0-9a-f]{32}-us\d{1,2}
+(?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[\w+/=-]{30,120}
+(?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}
+[a-z0-9]{6}\.[a-z0-9]{16} rpa_[A-Za-z0-9]{30,60} lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}
+sbp_[0-9a-f]{40} GOOG1?[A-Z0-9]{20,61} MUNGE:[A-Za-z0-9+/=]{20,4000}
+"""
 # A word that looks drawn by lot, as most tokens do: digits, both cases, and a change of kind at two
 # letters of five. A name in camel case changes less often; a symbol (_Z, _R), JSON in base64 (eyJ),
 # a public key (AAAA) and a fingerprint are no secrets, nor is what is in a path. Chinese words,
@@ -89,7 +79,7 @@ _WORD = re.compile(
     r"(?<![\w+/@%-])(?<!SHA256:)(?!_[ZR]|eyJ|AAAA)[\w-]{24,2000}(?![\w+/@-]|\.\w)", re.ASCII
 )  # words of a sentence without blanks are not part of it
 _MIXED, _SHORTEST_DRAWN, _SHORTEST_PART, _FEWEST_CASES = 0.4, 22, 10, 4
-_FORMS = re.compile(rf"\b(?:{'|'.join(_ISSUED)})(?![\w-])")
+_FORMS = re.compile(rf"\b(?:{'|'.join(_ISSUED.split())})(?![\w-])")
 # (what stays, what goes): found by what comes before a value.
 _IN_QUERY, _OF_QUERY = r"(?:[?&]|&amp;|\\u0026|%3F|%26)", r"(?:(?!&|%26|\\)[^\s\"'])"
 _BREAK = r"(?:\r?\n|(?:\\r)?\\n)"

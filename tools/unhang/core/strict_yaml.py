@@ -18,10 +18,8 @@ MAX_DEPTH = 40
 MAX_NODES = 200_000
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
-_TAGS = {
-    f"tag:yaml.org,2002:{name}"
-    for name in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp")
-}
+_KINDS = "str int float bool null seq map timestamp"
+_TAGS = {f"tag:yaml.org,2002:{name}" for name in _KINDS.split()}
 
 
 @dataclass(frozen=True)

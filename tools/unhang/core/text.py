@@ -31,20 +31,8 @@ STACKED_MARKS = 2  # more combining marks than this on one letter paint over the
 
 _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
-_PLAIN = {
-    "·": "-",
-    "×": "x",
-    "…": "...",
-    "→": "->",
-    "–": "-",
-    "—": "-",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-    "°": " deg ",
-    "µ": "u",
-}
+_PLAIN = dict(zip("·×–—‘’“”µ", "-x--''\"\"u", strict=True))
+_PLAIN |= {"…": "...", "→": "->", "°": " deg "}
 
 
 def visible(value: object, limit: int = CUT_AT) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 from unhang_node.base.parse.values import as_maps
 
-MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text", "content")
+_KEYS = "log message msg MESSAGE textPayload line text content"
+MESSAGES = _KEYS.split()
 TIMES = ("time", "@timestamp", "timestamp", "ts", "__REALTIME_TIMESTAMP")
 DEEPEST = 12
 _BEGINS_JSON = re.compile(rb"\s{0,100}(?:\[\s{0,100}[\[{]|\{\s{0,100}\")")

@@ -137,26 +137,18 @@ def parse_stamp(head: str) -> tuple[Moment | None, str | None]:
 
 
 def _seconds(part: dict[str, str | None]) -> float | None:
-    fraction = float(f"0.{part['f']}") if part.get("f") else 0.0
+    fraction = float(f"0.{part.get('f') or 0}")
     if part.get("e"):
         return int(part["e"] or 0) + fraction
     month = _MONTHS.get(part["mon"] or "") if part.get("mon") else int(part["m"] or 0)
     if not month:
         return None
     try:
-        moment = datetime.datetime(
-            int(part.get("y") or 1970),
-            month,
-            int(part["d"] or 0),
-            int(part["H"] or 0),
-            int(part["M"] or 0),
-            int(part["S"] or 0),
-        )
+        day, hour, minute, second = (int(part[name] or 0) for name in "dHMS")
+        year = int(part.get("y") or 1970)
+        moment = datetime.datetime(year, month, day, hour, minute, second)
     except ValueError:
         return None
-    zone = part.get("z")
-    shift_s = 0
-    if zone and zone != "Z":
-        digits = zone[1:].replace(":", "")
-        shift_s = (int(digits[:2]) * 3600 + int(digits[2:]) * 60) * (-1 if zone[0] == "-" else 1)
+    zone = (part.get("z") or "Z").replace(":", "")
+    shift_s = 0 if zone == "Z" else int(zone[:3]) * 3600 + int(zone[0] + zone[3:]) * 60
     return (moment - datetime.datetime(1970, 1, 1)).total_seconds() + fraction - shift_s
