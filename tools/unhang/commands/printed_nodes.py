@@ -9,15 +9,8 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from unhang.commands.printed_facts import Output, Printed
-from unhang.jobs.diagnose.logs.rank_hosts import MACHINE, PROMPT
+from unhang.jobs.diagnose.logs.rank_hosts import MACHINE, hosts_of_lines
 
-_LABEL = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
-# a prompt, and what runs the command elsewhere; a container's number is no machine
-_ASKED = re.compile(
-    PROMPT.pattern.decode() + r"(?:sudo )?(?:ssh (?:-\w+ )*(?:\w+@)?([A-Za-z][\w.-]*) \S"
-    r"|(ssh|srun|pdsh|clush|ansible|kubectl|docker|podman|apptainer|scontrol)\b)?"
-)
-_CONTAINER = re.compile(r"[0-9a-f]{12}")
 _NUMBERED = re.compile(r"[A-Za-z][A-Za-z0-9-]*\d")
 # what no other machine has: the UUID of a GPU, a card's address that is no broadcast, a GUID
 _OWN = re.compile(
@@ -65,21 +58,12 @@ def printed_nodes(files: Mapping[str, Sequence[str]]) -> list[Node]:
 
 
 def _by_host(file: str, lines: Sequence[str]) -> Iterator[tuple[str, Output]]:
-    """The lines of each host, where pdsh or clush put a name before most; else those below its
-    prompts, and all others of ""."""
-    hosts: dict[str, list[int]] = defaultdict(list)
-    asked = hosts.copy()
-    host = ""
-    for at, line in enumerate(lines):
-        if label := _LABEL.match(line):
-            hosts[label[1]].append(at)
-        if prompt := _ASKED.match(line):
-            host = prompt[2] or ("" if prompt[3] or _CONTAINER.fullmatch(prompt[1]) else prompt[1])
-        asked[host].append(at)
-    if sum(map(len, hosts.values())) * 3 <= len(lines) * 2:
-        hosts = asked
-    for host, places in hosts.items():
-        yield host, Output(file, places, [lines[at].removeprefix(f"{host}: ") for at in places])
+    """The lines of each host, and all others of ""."""
+    hosts = defaultdict[str, list[tuple[int, str]]](list)
+    for at, (host, line) in enumerate(hosts_of_lines(lines)):
+        hosts[host].append((at, line))
+    for host, rows in hosts.items():
+        yield host, Output(file, *zip(*rows, strict=True))
 
 
 def _are_two(is_told: bool, own: set[str], others_told: bool, others: set[str]) -> bool:

@@ -26,7 +26,12 @@ from unhang.jobs.diagnose.log_groups import (
 )
 from unhang.jobs.diagnose.logs.calls import Traced, traced_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
-from unhang.jobs.diagnose.logs.rank_hosts import host_of_file, hosts_in_names, hosts_in_words
+from unhang.jobs.diagnose.logs.rank_hosts import (
+    host_of_file,
+    hosts_in_names,
+    hosts_in_words,
+    hosts_of_lines,
+)
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.records import Stand, stands_by_counts
 from unhang.jobs.diagnose.logs.stacks import by_thread
@@ -45,6 +50,7 @@ from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
+_QUOTES = "\"'"
 SIZES = {"world_size": "value", "init_start": "nranks", "init_complete": "nranks"}
 # facts of lines that follow from another rank's end or wait
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
@@ -295,17 +301,21 @@ def _words_of_files(scans: Iterable[Scan], waiting: Collection[int]) -> dict[int
 
 
 def _with_hosts_of_files(scans: Sequence[Scan]) -> list[Scan]:
-    """The scans; the lines of a file that names no host get that of its name."""
-    found = []
+    """The scans; of a file in which no line names its host, each gets that of the headings and
+    prompts above it, else that of the file's name."""
     known = {one.prefix.host for scan in scans for one in scan.events if one.prefix.host}
+    found = []
     for scan in scans:
-        text = scan.end.whole() if scan.end else b""
-        hosts = (one.prefix.host for one in scan.events)
-        host = None if any(hosts) else host_of_file(scan.file, known, text)
-        events = [
-            replace(one, prefix=replace(one.prefix, host=host)) if host else one
-            for one in scan.events
-        ]
+        events = scan.events
+        if scan.end and not any(one.prefix.host for one in events):
+            text = scan.end.whole()
+            own = host_of_file(scan.file, known, text)
+            above = hosts_of_lines(text.decode("utf-8", "replace").split("\n"))
+            hosts = {scan.end.number(at): host for at, (host, _) in enumerate(above)}
+            events = [
+                replace(one, prefix=replace(one.prefix, host=hosts.get(one.line) or own))
+                for one in events
+            ]
         found.append(replace(scan, events=events))
     return found
 
@@ -525,14 +535,16 @@ def _valued(events: Sequence[Event]) -> list[dict[str, Any]]:
     )
 
 
-def _counted(events: Sequence[Event], name: Callable[[Event], str]) -> list[dict[str, Any]]:
+def _counted(
+    events: Sequence[Event], name: Callable[[Event], str], most: int = MOST_LISTED
+) -> list[dict[str, Any]]:
     """Each name once, with the line of its first event."""
     seen: dict[str, Event] = {}
     for event in events:
         seen.setdefault(name(event), event)
     return [
         {"value": value, "file": event.file, "line": event.line}
-        for value, event in list(seen.items())[:MOST_LISTED]
+        for value, event in list(seen.items())[:most]
     ]
 
 
@@ -543,13 +555,17 @@ def _transport(event: Event) -> str:
 
 
 def _settings(facts: Facts) -> list[dict[str, Any]]:
-    seen: dict[tuple[str, str], Event] = {}
-    for event in facts.of("setting"):
-        name, value = event.fields.get("name") or "", (event.fields.get("value") or "").strip("\"'")
-        seen.setdefault((name, value), event)
+    rows = _counted(
+        facts.of("setting"),
+        lambda event: (
+            f"{event.fields.get('name') or ''}={(event.fields.get('value') or '').strip(_QUOTES)}"
+        ),
+        256,
+    )
     return [
-        {"name": name, "value": value, "file": event.file, "line": event.line}
-        for (name, value), event in list(seen.items())[:256]
+        {**row, "name": name, "value": value}
+        for row in rows
+        for name, _, value in [row["value"].partition("=")]
     ]
 
 

@@ -1,9 +1,10 @@
-"""The host of each rank, as names of files and the beginnings of lines have it."""
+"""The host of each rank and of each line, as names of files, prompts, headings and the beginnings
+of lines have it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from unhang.core.verdict.screen import host_name
@@ -13,8 +14,19 @@ _RANK = re.compile(r"[._-]*rank[._-]?\d+[._-]*")
 _KIND_OF_LOG = re.compile(
     r"(?i)(?:^|[._-])(?:dmesg|kern(?:el)?|journal(?:ctl)?|messages|syslog|node)(?=[._-]|$)"
 )
-PROMPT = re.compile(
-    rb"(?m)^\[?[a-z_][\w.-]{0,31}@([A-Za-z][A-Za-z0-9-]{0,62})[ :][^\s#$]{1,60}[#$] "
+# a prompt and what it asks; a container's number is no machine
+_PROMPT = re.compile(
+    r"\[?[a-z_][\w.-]{0,31}@(?:[0-9a-f]{12}|([A-Za-z][A-Za-z0-9-]{0,62}))[ :][^\s#$]{1,60}[#$] (.*)"
+)
+# what runs a command elsewhere, also in a loop: on the host that it names, or on hosts that its
+# output names, above their lines or before each
+_ELSEWHERE = re.compile(
+    r"(?:^|[;&|] {0,3}|\bdo )(?:sudo )?(?:ssh (?:-\w+ )*(?:\w+@)?([A-Za-z][\w.-]*) (?!.*\bssh )\S"
+    r"|(pdsh|clush|ssh|ansible)\b|(?:srun|kubectl|docker|podman|apptainer|scontrol)\b)"
+)
+_LABELLED = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
+_HEADING = re.compile(
+    r"([-=#*>]{2,20} ?)?(([A-Za-z][\w-]{0,60}?)\d{1,9})(?::|(?: ?[-=#*<]{2,20}))?\s*"
 )
 _NUMBERED = re.compile(r"[A-Za-z][\w-]{0,60}\d[\w-]{0,20}")
 # zeros before a number are of a machine, not of a run or a GPU, or of how many there were
@@ -43,10 +55,7 @@ def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
 
 def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
     """gpu12 of gpu12-dmesg.txt or gpu12/job.log, if it is one of the hosts that other lines name,
-    the file says itself where it was written, or has one rank at most and the name of a machine;
-    else the one host of its prompts."""
-    if len(prompts := {*PROMPT.findall(text)}) == 1:
-        return prompts.pop().decode()
+    the file says itself where it was written, or has one rank at most and the name of a machine."""
     path = PurePath(file)
     for word in (path.stem, path.parent.name):
         name = _KIND_OF_LOG.sub("", word).strip("._-")
@@ -59,6 +68,26 @@ def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
             ):
                 return name
     return None
+
+
+def hosts_of_lines(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(host, the line without its label) for each line: the host that pdsh and clush print before
+    it, else that of the heading above, else that of the prompt above or of what it asks; "" where
+    nothing tells."""
+    labels = [*map(_LABELLED.match, lines)]
+    is_labelled = sum(map(bool, labels)) * 3 > len(lines) * 2
+    host, stem, asked = "", "", None
+    for label, line in zip(labels, lines, strict=True):
+        if prompt := _PROMPT.match(line):
+            asked = _ELSEWHERE.search(prompt[2])
+            host, stem = (asked or prompt)[1] or "", ""
+        elif heading := _HEADING.fullmatch(line):
+            marks, name, own = heading.groups()
+            if not asked:
+                host = "" if marks else host
+            elif asked[2] and (name in asked.string or (marks and stem in ("", own))):
+                host, stem = name, own
+        yield (label[1], line[label.end() :]) if label and is_labelled else (host, line)
 
 
 def hosts_in_words(words: Mapping[int, RankLine]) -> dict[int, str]:
