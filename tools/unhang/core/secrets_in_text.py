@@ -43,33 +43,33 @@ _LONE_LINE = re.compile(
 # Forms that the issuer documents and that do not look drawn by lot (see _WORD), or are too short
 # for that.
 _ISSUED = r"""
-hf_[A-Za-z0-9]{10,80} AIza[\w-]{35} ya29\.[\w.-]{20,400} api_org_[A-Za-z]{30,40}
-nvapi-[\w-]{20,120} gh[pousr]_[A-Za-z0-9]{20,255} github_pat_\w{20,120}
-gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-[\w.-]{16,80} GR1348941[\w-]{20}
-sk-[A-Za-z0-9_-]{16,200} (?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}
-xox[abeoprs]-[\w-]{10,250} xapp-[\w-]{10,250} xoxe\.xox[bp]-[\w-]{10,250}
-SG\.[\w-]{15,30}\.[\w-]{30,60} (?:pub)?key-[0-9a-f]{32} do[oprt]_v1_[0-9a-f]{40,80}
-dckr_(?:pat|oat)_[\w-]{20,80} tskey-[\w-]{16,90} dapi[0-9a-f]{32}(?:-\d)?
-dp\.(?:pt|st|ct|sa)\.[\w.]{30,80} AGE-SECRET-KEY-1[A-Z0-9]{40,80}
-(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16} GOCSPX-[\w-]{20,40} 1//0[\w-]{30,120}
-LTAI[A-Za-z0-9]{12,30} AKID[A-Za-z0-9]{20,40} [\w~.-]{3}\dQ~[\w~.-]{30,40} hv[sbr]\.[\w-]{20,250}
-[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70} glsa_[A-Za-z0-9]{32}_[0-9a-f]{8} glc_[A-Za-z0-9+/=]{30,250}
-NRAK-[A-Z0-9]{27} NRII-[\w-]{32} NRJS-[0-9a-f]{19} PMAK-[0-9a-f-]{30,70} rubygems_[0-9a-f]{48}
-sntry[su]_[\w+/=-]{30,250} shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32} pat-(?:na|eu)\d-[0-9a-f-]{36}
-local-[0-9a-f]{40} wandb_v\d_[\w-]{20,120}
-eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3} A3(?:-[A-Z0-9]{5,11}){5,6}
-pat[A-Za-z0-9]{14}\.[0-9a-f]{64} bedrock-api-key-[\w+/=.-]{20,2000}
-v1\.0-[0-9a-f]{24}-[0-9a-f]{146} dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}
-fm[12][ar]?_[\w+/=]{100,2000} eyJrIjoi[A-Za-z0-9+/=]{60,400}
-pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20} s-s4t2(?:ud|af)-[0-9a-f]{64} pul-[0-9a-f]{40}
-rdme_[a-z0-9]{70} xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16} shippo_(?:live|test)_[0-9a-fA-F]{40}
-s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])(?!\w{0,18}[a-z]{6})[A-Za-z0-9]{24}
-\d{8,10}:AA[\w-]{33} SK[0-9a-f]{32} API-[A-Z0-9]{26} A{19,22}[A-Za-z0-9%]{80,100}
-access-(?:sandbox|development|production)-[0-9a-f-]{36} [0-9a-f]{32}-us\d{1,2}
-(?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[\w+/=-]{30,120}
-(?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}
-[a-z0-9]{6}\.[a-z0-9]{16} rpa_[A-Za-z0-9]{30,60} lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}
-sbp_[0-9a-f]{40} GOOG1?[A-Z0-9]{20,61} MUNGE:[A-Za-z0-9+/=]{20,4000}
+    hf_[A-Za-z0-9]{10,80} AIza[\w-]{35} ya29\.[\w.-]{20,400} api_org_[A-Za-z]{30,40}
+    nvapi-[\w-]{20,120} gh[pousr]_[A-Za-z0-9]{20,255} github_pat_\w{20,120}
+    gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-[\w.-]{16,80} GR1348941[\w-]{20}
+    sk-[A-Za-z0-9_-]{16,200} (?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}
+    xox[abeoprs]-[\w-]{10,250} xapp-[\w-]{10,250} xoxe\.xox[bp]-[\w-]{10,250}
+    SG\.[\w-]{15,30}\.[\w-]{30,60} (?:pub)?key-[0-9a-f]{32} do[oprt]_v1_[0-9a-f]{40,80}
+    dckr_(?:pat|oat)_[\w-]{20,80} tskey-[\w-]{16,90} dapi[0-9a-f]{32}(?:-\d)?
+    dp\.(?:pt|st|ct|sa)\.[\w.]{30,80} AGE-SECRET-KEY-1[A-Z0-9]{40,80}
+    (?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16} GOCSPX-[\w-]{20,40} 1//0[\w-]{30,120}
+    LTAI[A-Za-z0-9]{12,30} AKID[A-Za-z0-9]{20,40} [\w~.-]{3}\dQ~[\w~.-]{30,40}
+    hv[sbr]\.[\w-]{20,250} [A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70} glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}
+    glc_[A-Za-z0-9+/=]{30,250} NRAK-[A-Z0-9]{27} NRII-[\w-]{32} NRJS-[0-9a-f]{19}
+    PMAK-[0-9a-f-]{30,70} rubygems_[0-9a-f]{48} sntry[su]_[\w+/=-]{30,250}
+    shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32} pat-(?:na|eu)\d-[0-9a-f-]{36} local-[0-9a-f]{40}
+    wandb_v\d_[\w-]{20,120} eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3}
+    A3(?:-[A-Z0-9]{5,11}){5,6} pat[A-Za-z0-9]{14}\.[0-9a-f]{64} bedrock-api-key-[\w+/=.-]{20,2000}
+    v1\.0-[0-9a-f]{24}-[0-9a-f]{146} dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}
+    fm[12][ar]?_[\w+/=]{100,2000} eyJrIjoi[A-Za-z0-9+/=]{60,400}
+    pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20} s-s4t2(?:ud|af)-[0-9a-f]{64} pul-[0-9a-f]{40}
+    rdme_[a-z0-9]{70} xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16} shippo_(?:live|test)_[0-9a-fA-F]{40}
+    s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])(?!\w{0,18}[a-z]{6})[A-Za-z0-9]{24}
+    \d{8,10}:AA[\w-]{33} SK[0-9a-f]{32} API-[A-Z0-9]{26} A{19,22}[A-Za-z0-9%]{80,100}
+    access-(?:sandbox|development|production)-[0-9a-f-]{36} [0-9a-f]{32}-us\d{1,2}
+    (?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[\w+/=-]{30,120}
+    (?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}
+    [a-z0-9]{6}\.[a-z0-9]{16} rpa_[A-Za-z0-9]{30,60} lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}
+    sbp_[0-9a-f]{40} GOOG1?[A-Z0-9]{20,61} MUNGE:[A-Za-z0-9+/=]{20,4000}
 """
 # A word that looks drawn by lot, as most tokens do: digits, both cases, and a change of kind at two
 # letters of five. A name in camel case changes less often; a symbol (_Z, _R), JSON in base64 (eyJ),
@@ -85,126 +85,123 @@ _IN_QUERY, _OF_QUERY = r"(?:[?&]|&amp;|\\u0026|%3F|%26)", r"(?:(?!&|%26|\\)[^\s\
 _BREAK = r"(?:\r?\n|(?:\\r)?\\n)"
 _ARGUMENT = r"(?:\"[^\"\n]{3,200}\"|'[^'\n]{3,200}'|[^\s\"'-][^\s\"']{2,200})"
 _BEFORE = (
-    (
-        r"\b(?:proxy-)?authorization[\"']?\s{0,3}[:=]\s{0,3}\[?[\"']?(?:(?:bearer|basic|token|apikey|negotiate|digest|aws4-hmac-sha256)\s+)?",
-        r"[^\s\"',]{6,4000}",
-    ),
-    (
-        r"\b(?:bearer|basic) (?=\S{0,400}[0-9A-Z=])(?!(?:gpu|mig)-)",
-        r"[\w.~+/-]{12,4000}={0,2}(?![\w.~+/=-])",
-    ),
-    (r"\b(?:set-)?cookie[\"']?:\s{0,3}[\"']?", r"[\w.-]{1,80}=[^\n\"']{4,4000}"),
-    (r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[\w/-]{10,200}"),
-    (r"/(?:hooks|bot/v2/hook)/", r"(?:[a-z0-9]{26}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b"),
-    (r"discord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks/", r"[\w/-]{10,200}"),
-    (
-        r"[\w-]{1,60}\.(?:webhook\.office\.com|logic\.azure\.com)[^\s\"'?]{0,40}/",
-        r"[^\s\"']{20,400}",
-    ),
-    (r"\b_gitlab_session=", r"[0-9a-z]{32}\b"),
-    (r"\bBUNDLE_\w{1,80}[=:]\s?", r"[0-9a-f]{8}:[0-9a-f]{8}\b"),
-    (r"api\.telegram\.org/bot", r"\d{5,15}:[\w-]{20,60}"),
-    (
-        rf"{_IN_QUERY}x-(?:amz|goog)-(?:signature|credential|security-token)(?:=|%3D)",
-        rf"{_OF_QUERY}{{8,4000}}",
-    ),
-    (
-        rf"{_IN_QUERY}(?:signature|sig|token|access_token|apikey|api_key)(?:=|%3D)",
-        rf"{_OF_QUERY}{{8,2000}}",
-    ),
-    (
-        rf"{_IN_QUERY}(?:key|code|auth)(?:=|%3D)(?=[^\s/.&]{{8,400}}(?:[&\s\"']|$))(?=\D{{0,400}}\d)",
-        rf"{_OF_QUERY}{{8,2000}}",
-    ),
-    (
-        r"://(?![^\s/@:\"']{0,80}:\d{1,5}[^\w@-])",
-        r"[^\s/@:\"'?#]{0,80}:[^\s@\"'<>][^\s\"'<>]{2,200}(?=@)(?!@sha256)",
-    ),
-    (r"https?://", r"[^\s/@:\"'.]{16,200}(?=@)"),
-    (
-        r"\b(?:curl|etcdctl)\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)[ =]?[\"']?",
-        r"[^\s\"':]{1,80}:[^\s\"']{1,200}",
-    ),
-    (
-        r"\b(?:sshpass|\w{2,20}"
-        r" login|mysql\w{0,8}|mariadb\w{0,8}|mongo\w{0,8}|redis-cli|ldap\w{3,8}|ipmi[\w-]{1,12}"
-        r"|bmc-\w{2,10}|racadm|cqlsh|sqlcmd|mosquitto_\w{3}|plink|pscp)\b[^\n]{0,300}?\s-(?:p|a|w|pw) ?",  # noqa: E501
-        rf"(?!\d{{1,5}}\b){_ARGUMENT}",
-    ),
-    (r"\bsnmp\w{2,10}\b[^\n]{0,300}?\s(?-i:-A) ?", _ARGUMENT),
-    (r"\bsnmp\w{2,10}\b[^\n]{0,300}?\s(?-i:-X) ?", _ARGUMENT),
-    (r"\brclone\s{1,4}obscure\s{1,4}", _ARGUMENT),
-    (r"^[\w.*-]{1,80}:(?:\d{4}|\*):[\w.*-]{1,60}:[\w.-]{1,60}:", r"[^\s:]{6,200}$"),
-    (r"\{s?(?:sha|md5|crypt)\d{0,3}\}", r"[\w+/=$.-]{16,200}"),
-    (r"\bgrub\.pbkdf2\.sha512\.\d{1,9}\.", r"[0-9a-f.]{20,400}"),
-    (r"\bcookie=(?!0x)(?=\S{0,80}\d)", r"[\w%+/=-]{16,4000}"),
-    (r"\blftp\b[^\n]{0,200}?\s(?:-u|--user) ?[\"']?[^\s,]{1,60},", r"[^\s\"']{2,200}"),
-    (r"\bprivate-mac: ", r"[0-9a-f]{40,64}\b"),
-    (
-        rf"\bprivate-lines: \d{{1,3}}{_BREAK}",
-        rf"[a-z0-9+/=]{{1,64}}(?:{_BREAK}[a-z0-9+/=]{{1,64}}(?={_BREAK}|$)){{0,100}}",
-    ),
-    (r"\bunseal key(?: \d{1,2})?: ", r"\S{20,200}"),
-    (r"\blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4}", r"\S{1,200}"),
-    (r"(?<![a-z])wandb(?![a-z]).{0,40}?\b", r"[0-9a-f]{40}\b"),
-    (r"://[^\s/\"']{1,200}/t/", r"[a-z]{2}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
-    (r"\b(?:cryptkey|(?:rd\.)?luks\.key)=", r"\S{1,400}"),
-    (r"\bsmbclient\b[^\n]{0,200}?\s(?:-U|--user)[ =]?[^\s%]{1,80}%", r"\S{1,200}"),
-    (
-        r"\b(?:bindpw|rootpw|requirepass|masterauth|aws_secret_access_key|aws_session_token)\s?[:=]?\s{1,8}",
-        r"[^\s\"']{4,400}",
-    ),
-    (
-        (
-            r"\b(?:az"
-            r" login|htpasswd)\b[^\n]{0,300}?\s(?:-p|-\w{0,3}b\w{0,3}\s{1,4}\S{1,200}\s{1,4}\S{1,80})\s{1,4}"  # noqa: E501
-        ),
-        r"[^\s\"'-]\S{2,200}",
-    ),
-    (
-        r"\bopenssl\b[^\n]{0,300}?\s-(?:k|pass(?:in|out)?)\s{1,4}(?:pass:)?",
-        r"(?!file:|env:|stdin|fd:)[^\s\"'-]\S{2,200}",
-    ),
-    (r"^[ \t]{0,8}password[ \t]{1,4}", r"(?=\S{0,80}\d)[^\s\"']{6,200}(?=[ \t]{0,8}$)"),
-    (r"\bx-[a-z-]{2,30}-key:\s?", r"[^\s\"']{8,400}"),
-    (r"\$(?:2[aby]|5|6|y|gy)\$", r"[\w./=,$-]{20,200}"),
-    (r"\b(?:wpa_)?psk\s?[=:]\s{0,3}[\"']?", r"[^\s\"']{8,64}"),
-    (r"\buser\s?=\s?[\"'][^\s:\"']{1,60}:", r"[^\s\"']{4,200}"),
-    (r"\bmc\s+alias\s+set(?:\s+\S{1,200}){3}\s+", r"\S{8,200}"),
-    (
-        r"\b(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|gpg2?|openssl|ssh-add|keyctl|zfs|vault|login)"
-        r"\s[^\n|]{0,200}(?<!<)<<<\s?",
-        r"(?:\"[^\"\n]{3,200}\"|'[^'\n]{3,200}'|[^\s\"']{3,200})",
-    ),
-    (r"(?:=\s?password\s?\(|\bidentified\s(?:with\s\S{1,40}\s)?by)\s?[\"']", r"[^\"'\n]{3,200}"),
-    (rf"<auth-user-pass>(?:\s|{_BREAK}){{0,8}}", r"[^<\s\\][^<]{2,400}"),
-    (r"assw(?:or)?d[^\n]{0,40}\n?[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?\\?\"", r"[^\"\s\\]{3,200}"),
-    (
-        r"\bsend\s{1,4}(?:--\s{1,4})?\\?\"",
-        r"(?=\D{0,80}\d)[^\"\s\\]{6,200}(?=\\{1,2}[rn]\\?\")",
-    ),
-    (r"\bnet\s{1,4}use\s{1,4}\S{1,80}\s{1,4}\\\\\S{1,200}\s{1,4}", r"(?!/)\S{3,200}"),
-    (
-        r"\bnet\s{1,4}user\s{1,4}\S{1,80}\s{1,4}",
-        r"(?!/)(?=\S{0,80}\d)\S{4,200}(?=\s{1,4}/|\s{0,4}$)",
-    ),
-    (r"\bconvertto-securestring\s{1,4}(?:-string\s{1,4})?[\"']", r"[^\"'\n]{3,200}"),
-    (r"\s/pass(?:word)?:", r"\S{3,200}"),
-    (r"\bsecretid:\s{1,12}", r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
-    (
-        r"(?:\b(?:sqlplus|impdp|expdp|rman|sqlldr)\s{1,4}|\bjdbc:oracle:\w{2,10}:)[\w$#]{1,40}/",
-        r"[^\s@\"'/]{2,200}",
-    ),
-    (
-        r"\becho\s+(?:-n\s+)?[\"']?(?:\w{1,32}:)?",
-        (
-            r"[^\s\"'|:]{4,200}(?=[\"']?\s*\|\s*(?:sudo"
-            r" [^|\n]{0,20}-\w{0,3}s|chpasswd|passwd|kinit|cryptsetup|docker login|podman login)\b)"
-        ),
-    ),
+    r"""
+    \b(?:proxy-)?authorization[\"']?\s{0,3}[:=]\s{0,3}\[?[\"']?(?:(?:bearer|basic|token|apikey|negotiate|digest|aws4-hmac-sha256)\s+)?
+        [^\s\"',]{6,4000}
+    \b(?:bearer|basic) (?=\S{0,400}[0-9A-Z=])(?!(?:gpu|mig)-)
+        [\w.~+/-]{12,4000}={0,2}(?![\w.~+/=-])
+    \b(?:set-)?cookie[\"']?:\s{0,3}[\"']?
+        [\w.-]{1,80}=[^\n\"']{4,4000}
+    hooks\.slack\.com/(?:services|workflows|triggers)/
+        [\w/-]{10,200}
+    /(?:hooks|bot/v2/hook)/
+        (?:[a-z0-9]{26}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b
+    discord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks/
+        [\w/-]{10,200}
+    [\w-]{1,60}\.(?:webhook\.office\.com|logic\.azure\.com)[^\s\"'?]{0,40}/
+        [^\s\"']{20,400}
+    \b_gitlab_session=
+        [0-9a-z]{32}\b
+    \bBUNDLE_\w{1,80}[=:]\s?
+        [0-9a-f]{8}:[0-9a-f]{8}\b
+    api\.telegram\.org/bot
+        \d{5,15}:[\w-]{20,60}
+    <IN_QUERY>x-(?:amz|goog)-(?:signature|credential|security-token)(?:=|%3D)
+        <OF_QUERY>{8,4000}
+    <IN_QUERY>(?:signature|sig|token|access_token|apikey|api_key)(?:=|%3D)
+        <OF_QUERY>{8,2000}
+    <IN_QUERY>(?:key|code|auth)(?:=|%3D)(?=[^\s/.&]{8,400}(?:[&\s\"']|$))(?=\D{0,400}\d)
+        <OF_QUERY>{8,2000}
+    ://(?![^\s/@:\"']{0,80}:\d{1,5}[^\w@-])
+        [^\s/@:\"'?#]{0,80}:[^\s@\"'<>][^\s\"'<>]{2,200}(?=@)(?!@sha256)
+    https?://
+        [^\s/@:\"'.]{16,200}(?=@)
+    \b(?:curl|etcdctl)\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)[ =]?[\"']?
+        [^\s\"':]{1,80}:[^\s\"']{1,200}
+    \b(?:sshpass|\w{2,20} login|mysql\w{0,8}|mariadb\w{0,8}|mongo\w{0,8}|redis-cli|ldap\w{3,8}|ipmi[\w-]{1,12}|bmc-\w{2,10}|racadm|cqlsh|sqlcmd|mosquitto_\w{3}|plink|pscp)\b[^\n]{0,300}?\s-(?:p|a|w|pw) ?
+        (?!\d{1,5}\b)<ARGUMENT>
+    \bsnmp\w{2,10}\b[^\n]{0,300}?\s(?-i:-A) ?
+        <ARGUMENT>
+    \bsnmp\w{2,10}\b[^\n]{0,300}?\s(?-i:-X) ?
+        <ARGUMENT>
+    \brclone\s{1,4}obscure\s{1,4}
+        <ARGUMENT>
+    ^[\w.*-]{1,80}:(?:\d{4}|\*):[\w.*-]{1,60}:[\w.-]{1,60}:
+        [^\s:]{6,200}$
+    \{s?(?:sha|md5|crypt)\d{0,3}\}
+        [\w+/=$.-]{16,200}
+    \bgrub\.pbkdf2\.sha512\.\d{1,9}\.
+        [0-9a-f.]{20,400}
+    \bcookie=(?!0x)(?=\S{0,80}\d)
+        [\w%+/=-]{16,4000}
+    \blftp\b[^\n]{0,200}?\s(?:-u|--user) ?[\"']?[^\s,]{1,60},
+        [^\s\"']{2,200}
+    \bprivate-mac:[ ]
+        [0-9a-f]{40,64}\b
+    \bprivate-lines: \d{1,3}<BREAK>
+        [a-z0-9+/=]{1,64}(?:<BREAK>[a-z0-9+/=]{1,64}(?=<BREAK>|$)){0,100}
+    \bunseal key(?: \d{1,2})?:[ ]
+        \S{20,200}
+    \blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4}
+        \S{1,200}
+    (?<![a-z])wandb(?![a-z]).{0,40}?\b
+        [0-9a-f]{40}\b
+    ://[^\s/\"']{1,200}/t/
+        [a-z]{2}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b
+    \b(?:cryptkey|(?:rd\.)?luks\.key)=
+        \S{1,400}
+    \bsmbclient\b[^\n]{0,200}?\s(?:-U|--user)[ =]?[^\s%]{1,80}%
+        \S{1,200}
+    \b(?:bindpw|rootpw|requirepass|masterauth|aws_secret_access_key|aws_session_token)\s?[:=]?\s{1,8}
+        [^\s\"']{4,400}
+    \b(?:az login|htpasswd)\b[^\n]{0,300}?\s(?:-p|-\w{0,3}b\w{0,3}\s{1,4}\S{1,200}\s{1,4}\S{1,80})\s{1,4}
+        [^\s\"'-]\S{2,200}
+    \bopenssl\b[^\n]{0,300}?\s-(?:k|pass(?:in|out)?)\s{1,4}(?:pass:)?
+        (?!file:|env:|stdin|fd:)[^\s\"'-]\S{2,200}
+    ^[ \t]{0,8}password[ \t]{1,4}
+        (?=\S{0,80}\d)[^\s\"']{6,200}(?=[ \t]{0,8}$)
+    \bx-[a-z-]{2,30}-key:\s?
+        [^\s\"']{8,400}
+    \$(?:2[aby]|5|6|y|gy)\$
+        [\w./=,$-]{20,200}
+    \b(?:wpa_)?psk\s?[=:]\s{0,3}[\"']?
+        [^\s\"']{8,64}
+    \buser\s?=\s?[\"'][^\s:\"']{1,60}:
+        [^\s\"']{4,200}
+    \bmc\s+alias\s+set(?:\s+\S{1,200}){3}\s+
+        \S{8,200}
+    \b(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|gpg2?|openssl|ssh-add|keyctl|zfs|vault|login)\s[^\n|]{0,200}(?<!<)<<<\s?
+        (?:\"[^\"\n]{3,200}\"|'[^'\n]{3,200}'|[^\s\"']{3,200})
+    (?:=\s?password\s?\(|\bidentified\s(?:with\s\S{1,40}\s)?by)\s?[\"']
+        [^\"'\n]{3,200}
+    <auth-user-pass>(?:\s|<BREAK>){0,8}
+        [^<\s\\][^<]{2,400}
+    assw(?:or)?d[^\n]{0,40}\n?[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?\\?\"
+        [^\"\s\\]{3,200}
+    \bsend\s{1,4}(?:--\s{1,4})?\\?\"
+        (?=\D{0,80}\d)[^\"\s\\]{6,200}(?=\\{1,2}[rn]\\?\")
+    \bnet\s{1,4}use\s{1,4}\S{1,80}\s{1,4}\\\\\S{1,200}\s{1,4}
+        (?!/)\S{3,200}
+    \bnet\s{1,4}user\s{1,4}\S{1,80}\s{1,4}
+        (?!/)(?=\S{0,80}\d)\S{4,200}(?=\s{1,4}/|\s{0,4}$)
+    \bconvertto-securestring\s{1,4}(?:-string\s{1,4})?[\"']
+        [^\"'\n]{3,200}
+    \s/pass(?:word)?:
+        \S{3,200}
+    \bsecretid:\s{1,12}
+        [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b
+    (?:\b(?:sqlplus|impdp|expdp|rman|sqlldr)\s{1,4}|\bjdbc:oracle:\w{2,10}:)[\w$#]{1,40}/
+        [^\s@\"'/]{2,200}
+    \becho\s+(?:-n\s+)?[\"']?(?:\w{1,32}:)?
+        [^\s\"'|:]{4,200}(?=[\"']?\s*\|\s*(?:sudo [^|\n]{0,20}-\w{0,3}s|chpasswd|passwd|kinit|cryptsetup|docker login|podman login)\b)
+""".replace("<ARGUMENT>", _ARGUMENT)  # noqa: E501
+    .replace("<IN_QUERY>", _IN_QUERY)
+    .replace("<OF_QUERY>", _OF_QUERY)
+    .replace("<BREAK>", _BREAK)
 )
 _AROUND = tuple(
-    re.compile(f"({before})({value})", re.IGNORECASE | re.MULTILINE) for before, value in _BEFORE
+    re.compile(f"({before})({value})", re.IGNORECASE | re.MULTILINE)
+    for before, value in zip(*[map(str.strip, _BEFORE.strip().split("\n"))] * 2, strict=True)
 )
 
 # A name that says that its value is a secret; a weak one says it only of a value that looks like
