@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang_node.base.parse.values import whole_or_none
+from unhang_node.base.parse.values import as_list, as_map, as_maps, whole_or_none
 
 MOST_ENTRIES, MOST_GROUPS, MOST_RANKS = 100_000, 4096, 1 << 20
 MOST_TEXT = 200
@@ -77,11 +77,9 @@ def flight_of(
     content: Mapping[str, Any], file: str, rank: int | None, written_s: float | None = None
 ) -> Flight:
     """A dump, which may hold anything, as a value."""
-    entries = content.get("entries")
+    entries = as_list(content.get("entries"))[-MOST_ENTRIES:]
     return Flight(
-        file, rank,
-        tuple(one for each in entries[-MOST_ENTRIES:] if (one := _entry(each)))
-        if isinstance(entries, list) else (),
+        file, rank, tuple(filter(None, map(_entry, entries))),
         _groups(content.get("pg_config")), _status(content.get("pg_status")),
         written_s,
     )  # fmt: skip
@@ -148,20 +146,24 @@ def _sizes(each: Mapping[str, Any], operation: str) -> str:
 
 
 def _where(frames: Any) -> str:
-    for frame in frames[:64] if isinstance(frames, list) else ():
-        if isinstance(frame, Mapping) and frame.get("filename"):
-            file = _text(frame["filename"])
-            if not _LIBRARY.search(file):
-                return f"{file}:{_text(frame.get('line'))} in {_text(frame.get('name'))[:80]}"
+    for frame in as_maps(as_list(frames)[:64]):
+        file = _text(frame.get("filename") or "<")
+        if not _LIBRARY.search(file):
+            return f"{file}:{_text(frame.get('line'))} in {_text(frame.get('name'))[:80]}"
     return ""
 
 
-def _groups(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
-    found: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for key, one in list(config.items())[:MOST_GROUPS] if isinstance(config, Mapping) else ():
+def _rows(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for key, one in [*as_map(value).items()][:MOST_GROUPS]:
         if isinstance(one, Mapping):
-            found[_text(key)[:80]] = _text(one.get("desc", ""))[:80], _ranks(one.get("ranks"))
-    return found
+            yield _text(key)[:80], one
+
+
+def _groups(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {
+        key: (_text(one.get("desc", ""))[:80], _ranks(one.get("ranks")))
+        for key, one in _rows(config)
+    }
 
 
 def _ranks(value: Any) -> tuple[int, ...]:
@@ -180,14 +182,10 @@ def _ranks(value: Any) -> tuple[int, ...]:
 def _status(status: Any) -> dict[int, tuple[int, int]]:
     """{pg_id: (last enqueued, last completed)}; torch's JSON writes numbers as texts."""
     found: dict[int, tuple[int, int]] = {}
-    for key, one in list(status.items())[:MOST_GROUPS] if isinstance(status, Mapping) else ():
-        if isinstance(one, Mapping):
-            numbers = [
-                _text(value)
-                for value in (
-                    key, one.get("last_enqueued_collective"), one.get("last_completed_collective")
-                )
-            ]  # fmt: skip
-            if all(re.fullmatch(r"-?\d{1,18}", number) for number in numbers):
-                found[int(numbers[0])] = int(numbers[1]), int(numbers[2])
+    for key, one in _rows(status):
+        texts = (_text(one.get(f"last_{what}_collective")) for what in ("enqueued", "completed"))
+        numbers = [key, *texts]
+        if all(re.fullmatch(r"-?\d{1,18}", number) for number in numbers):
+            number, *last = map(int, numbers)
+            found[number] = last[0], last[1]
     return found

@@ -279,10 +279,9 @@ def _by_status(rank: int, flight: Flight, names: _Names) -> Iterator[tuple[str, 
         if name in recorded or enqueued < 0:
             continue
         group = names.group(rank, name).name
-        if completed < enqueued:
-            yield name, Step(rank, group, "", completed + 1, LAUNCHED, source=flight.file)
-        state = COMPLETED if completed >= enqueued else LAUNCHED
-        yield name, Step(rank, group, "", enqueued, state, source=flight.file)
+        for seq in sorted({min(completed + 1, enqueued), enqueued}):
+            state = COMPLETED if completed >= seq else LAUNCHED
+            yield name, Step(rank, group, "", seq, state, source=flight.file)
 
 
 def _status_by_name(flight: Flight) -> dict[str, tuple[int, int]]:

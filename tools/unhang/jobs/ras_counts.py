@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Mapping
 from typing import Any
 
 from unhang.core.verdict.communicators import Lag, Standing
-from unhang_node.base.parse.values import as_list, as_map, as_maps
+from unhang_node.base.parse.values import as_list, as_map, as_maps, whole_or_none
 
 # host and pid, as RAS has them; of a rank that is only counted its communicator and -1 - rank
 Key = tuple[str, int]
@@ -28,13 +28,14 @@ def standing_between(
     lags = [lag for lag in _lags(counts) if not both or lag in _lags(before)]
     moved = _rose(before, counts, asleep) if both and counts else None
     missing, errors, places = _gone(last, names)
-    sizes = [row["size"] for row in communicator_rows(last) if isinstance(row.get("size"), int)]
+    sizes = [*map(_size, communicator_rows(last))]
     return Standing(
         version=str(last.get("version")), moved=moved, lags=tuple(lags),
         ranks=frozenset({rank for one in counts.values() for rank in one} | set(missing)),
         missing=missing, errors=errors, total=_totals(counts), places=places,
         starting=_starting(last, names), sharing=_sharing(counts),
-        world_size=max(sizes, default=None), counts_all=last.get("form") == "json", waiting=waiting,
+        world_size=max(sizes, default=0) or None, counts_all=last.get("form") == "json",
+        waiting=waiting,
     )  # fmt: skip
 
 
@@ -44,8 +45,7 @@ def communicator_rows(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _size(row: Mapping[str, Any]) -> int:
-    size = row.get("size")
-    return size if isinstance(size, int) else 0
+    return whole_or_none(row.get("size")) or 0
 
 
 def places_of(row: Mapping[str, Any]) -> list[list[Any]]:

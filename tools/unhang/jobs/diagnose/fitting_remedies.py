@@ -108,34 +108,22 @@ def fitting_remedy(
             **({} if own.get("title") and own.get("role") != "kept" else remedy),
             "person": own["person"],
         }
-    remedy = {**remedy, **_proven(remedy, role, proven, facts)}
-    if "person" in remedy:
-        remedy = {
-            **remedy,
-            "person": for_these_kinds(
-                for_these_kinds(
-                    for_these_launchers(remedy["person"], launchers(facts)),
-                    frameworks(facts) or FRAMEWORKS,
-                    _FRAMEWORK,
-                ),
-                kinds(facts),
-            ),
-        }
+    found = {**remedy, **_proven(remedy, role, proven, facts)}
+    if person := found.get("person"):
+        person = for_these_launchers(person, launchers(facts))
+        person = for_these_kinds(person, frameworks(facts) or FRAMEWORKS, _FRAMEWORK)
+        found["person"] = for_these_kinds(person, kinds(facts))
     wanted = {
         key: _for_these_gpus(key, values, facts)
-        for key, values in (remedy.get("variables") or {}).items()
+        for key, values in (found.get("variables") or {}).items()
     }
-    left = {
+    found["variables"] = left = {
         key: values
         for key, values in wanted.items()
         if not (key in _COMPARED and _is_met(key, values.get("min"), facts))
     }
-    if not wanted:
-        return dict(remedy)
-    gone = () if left else ("role", "variables")
-    return {
-        name: value for name, value in {**remedy, "variables": left}.items() if name not in gone
-    }
+    gone = ("role", "variables")[not wanted :] if not left else ()
+    return {name: value for name, value in found.items() if name not in gone}
 
 
 def _proven(
