@@ -159,7 +159,7 @@ def _recorded(job: Job) -> WaitedFor:
     """Whom dumps name. They are of an earlier moment: they decide among those whom others name, and
     whoever waited in a ring then may not now."""
     found = job.recording.answer if job.recording else WaitedFor()
-    return WaitedFor() if found.left_the_order else WaitedFor(found.roots, found.waits)
+    return WaitedFor(() if found.left_the_order else found.roots)
 
 
 def _who(named: Sequence[Suspect]) -> str:

@@ -29,35 +29,44 @@ class Seen(NamedTuple):
 
 
 def one_answer(answers: Iterable[WaitedFor], seen: Seen) -> WaitedFor:
-    """The answer of all kinds together; the most certain one where they have nobody in common,
-    which is no more than possible then, and names nobody whom a stack shows waiting while others
-    are elsewhere. Two kinds that agree are likely at least."""
-    known = sorted(answers, key=_strength, reverse=True)
+    """The answer of all kinds together: of the most certain one that names a rank which no other
+    kind shows waiting. Where all do, or nobody is in common, it is no more than possible, and the
+    waits that contradict it are `against`. Two kinds that agree are likely at least."""
+    known = sorted(
+        answers,
+        key=lambda one: (
+            one.names_somebody * (1 + 3 * bool(one.different) + _ORDER.index(one.certainty))
+        ),
+        reverse=True,
+    )
     if not known or seen.goes_on:
         return WaitedFor()
     best = known[0]
-    named = [{*one.roots} for one in known if one.roots and not one.left_the_order]
-    if {*best.roots} in named:
-        best = _with_common(best, [*named, *filter(None, [{*seen.stands}])], seen)
+    if best.roots and not best.left_the_order:
+        best = _intersected(known, seen)
     if best.roots and seen.works.issuperset(best.roots):
         best = replace(best, certainty=POSSIBLE)
     return best
 
 
-def _with_common(best: WaitedFor, named: Sequence[set[int]], seen: Seen) -> WaitedFor:
-    common = set.intersection(*named)
+def _intersected(known: Sequence[WaitedFor], seen: Seen) -> WaitedFor:
+    named = [one for one in known if one.roots and not one.left_the_order]
+    waiting = set().union(*(one.waiting for one in known))
+    free = [one for one in named if {*one.roots} - waiting]
+    best = (free or named)[0]
+    sets = [*({*one.roots} - waiting for one in free), *filter(None, [{*seen.stands}])]
+    common = {*best.roots}.intersection(*sets) if free else set()
     meant = (common or {*best.roots} - seen.waits) - seen.serves
-    roots = tuple(rank for rank in best.roots if rank in meant)
     waits = tuple(wait for wait in best.waits if meant & {*wait.awaited})
-    follows = tuple(wait for wait in (*best.waits, *best.follows) if wait not in waits)
-    agreed = LIKELY if len(named) > 1 and best.certainty == POSSIBLE else best.certainty
+    others = [] if common else [one for one in known if one is not best]
+    agreed = LIKELY if len(sets) > 1 and best.certainty == POSSIBLE else best.certainty
     return replace(
-        best, roots=roots, waits=waits, follows=follows, certainty=agreed if common else POSSIBLE
+        best,
+        roots=tuple(rank for rank in best.roots if rank in meant),
+        waits=waits,
+        follows=tuple(wait for wait in (*best.waits, *best.follows) if wait not in waits),
+        certainty=agreed if common else POSSIBLE,
+        against=tuple(
+            one for one in others if meant & one.waiting or meant.isdisjoint(one.roots or meant)
+        ),
     )
-
-
-def _strength(answer: WaitedFor) -> int:
-    """How certain an answer is about whom it names, 0 if it names nobody."""
-    if not answer.names_somebody:
-        return 0
-    return len(_ORDER) if answer.different else _ORDER.index(answer.certainty) + 1

@@ -146,10 +146,9 @@ def waited_quotes(row: WaitedRow) -> tuple[Quote, ...]:
         if (said := one.last)
     ]
     wait = row.waits[0]
-    if (first := wait.line) and first.text:
-        call = f"SeqNum={wait.seq}, OpType={wait.operation}"
-        return (*last[:2], Quote(first.text, place_of(first.file, first.line), call))
-    return (*last[:2],)
+    call = f"SeqNum={wait.seq}, OpType={wait.operation}"
+    first = [one for one in [wait.line] if one and one.text]
+    return (*last[:2], *(Quote(one.text, place_of(one.file, one.line), call) for one in first))
 
 
 def filled(command: str, values: Mapping[str, Sequence[str]]) -> str | None:

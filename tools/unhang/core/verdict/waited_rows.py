@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from msgspec import Struct, convert
@@ -70,6 +71,7 @@ class WaitedRow(Struct, frozen=True):
     missing: Ranks
     certainty: str
     waits: Sequence[WaitRow]
+    against: Sequence[WaitedRow] = ()
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ def waited_for_row(answer: WaitedFor, beside: Beside = Beside()) -> WaitedRow | 
         ranks_row(answer.missing),
         answer.certainty,
         sorted(waits.values(), key=lambda wait: not (answer.roots or wait.calls)),
+        [row for one in answer.against if (row := waited_for_row(one, beside))],
     )
 
 
@@ -170,7 +173,12 @@ def waited_lines(row: WaitedRow) -> list[str]:
         lines = [line for line in waits if line != waited_headline(row)]
         behind = [*awaited, *behind][2:]
     else:
-        lines = [*filter(None, (_where(wait, row.certainty) for wait in awaited[:1]))]
+        lines = [
+            *filter(
+                None, (_where(wait, row.certainty) for wait in awaited[: row.missing != row.roots])
+            )
+        ]
+    lines = [*map(_against, row.against[:2]), *lines]
     lines += [f"{_groups(behind)} behind it"] if behind else []
     lines += [f"without a line or dump here: {in_ranks(row.missing)}"] if row.missing.count else []
     return lines
@@ -194,6 +202,13 @@ def in_ranks(row: Ranks | Call) -> str:
 
 def _of_role(row: WaitedRow, role: str) -> list[WaitRow]:
     return [wait for wait in row.waits if wait.role == role]
+
+
+def _against(row: WaitedRow) -> str:
+    """against it, ras.txt:27: rank 3 is waited for: 7 of 8 ranks of tp wait in AllReduce #60."""
+    line = row.waits[0].line
+    at = f", {visible(PurePath(line.file).name)}{f':{line.line}' * bool(line.line)}" if line else ""
+    return f"against it{at}: {waited_headline(row)}"
 
 
 def _named(row: WaitedRow) -> str:

@@ -103,7 +103,8 @@ class WaitedFor:
     that wait for each other, in the operations crossed, the odd one first; that one is a root if
     there is no other. missing: ranks
     without evidence, awaited or not. different: the first operation of each group that members
-    called as unlike things. certainty: of the roots, else of the ring."""
+    called as unlike things. certainty: of the roots, else of the ring. against: by other kinds of
+    evidence, which contradict it."""
 
     roots: tuple[int, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -114,11 +115,18 @@ class WaitedFor:
     different: tuple[Wait, ...] = ()
     certainty: str = POSSIBLE
     crossed: tuple[Wait, ...] = ()
+    against: tuple[WaitedFor, ...] = ()
 
     @property
     def names_somebody(self) -> bool:
         """Whether ranks are waited for, wait for each other, or called unlike things."""
         return bool(self.roots or self.ring or self.different)
+
+    @property
+    def waiting(self) -> set[int]:
+        """The ranks that wait for others."""
+        waits = (*self.waits, *self.follows, *self.full)
+        return {rank for wait in waits for rank in wait.waiting} - {*self.roots}
 
     @property
     def left_the_order(self) -> bool:
@@ -171,15 +179,16 @@ def waited_for(
             opened.setdefault(step.rank, []).append(step)
         else:
             used.add(step.group)
-    witnesses = {*seen, *(rank for ranks in by_group.values() for rank in ranks)}
+    witnesses = {*seen}.union(*by_group.values())
     named = [
         (by_name.get(name, Group(name)), by_rank) for name, by_rank in sorted(by_group.items())
     ]
     early = {rank for _, by_rank in named for rank in _earlier(by_rank)}
     waits = [
-        _with_reports(wait, reported) for one in named if (wait := _wait(*one, witnesses, early))
+        _with_reports(wait, reported)
+        for one in named
+        if (wait := _wait(*one, witnesses, early)) and not {*moving} & {*wait.behind}
     ]
-    waits = [wait for wait in waits if not {*moving} & {*wait.behind}]
     different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
     missing = tuple(sorted(members - witnesses))
@@ -188,7 +197,7 @@ def waited_for(
     entered = [wait for wait in waits if not wait.awaited]
     roots, ring = _roots_and_ring(edges, lacking, _held(entered, opened), set(missing), {*waiting})
     is_new = all(wait.seq == 1 for wait in lacking)  # nobody behind ever called it
-    who_wait = {rank for edge in edges for rank in edge.waiting}
+    who_wait = frozenset[int]().union(*(edge.waiting for edge in edges))
     if once and not is_new and len(roots) > max(FEW, len(who_wait)):
         return WaitedFor(missing=missing, different=different)
     full = tuple(wait for wait in entered if not wait.calls)
@@ -234,12 +243,10 @@ def _wait(
     newest = {rank: max(step.seq for step in those) for rank, those in by_rank.items()}
     passed = tuple(sorted(rank for rank in by_rank if newest[rank] >= seq and rank not in at))
     members = group.members or tuple(sorted(by_rank))
-    behind = tuple(
-        rank for rank in members if rank in witnesses and newest.get(rank, seq - 1) < seq
-    )
-    if behind and early.issuperset(behind):
+    lack = [rank for rank in members if rank in witnesses and newest.get(rank, seq - 1) < seq]
+    behind = tuple(rank for rank in lack if rank not in early)
+    if lack and not behind:
         return None
-    behind = tuple(rank for rank in behind if rank not in early)
     missing = tuple(rank for rank in members if rank not in witnesses)
     queued = {rank for rank, step in at.items() if step.state != STARTED}
     calls = _unlike(step for those in by_rank.values() for step in those if step.seq == seq)
@@ -314,23 +321,19 @@ def _roots_and_ring(
     """Whom others wait for, the one with most waiting ranks first, and who waits for each other.
     elsewhere: ranks that wait for somebody who is open."""
     elsewhere = elsewhere - {rank for wait in lacking for rank in wait.queued}
-    awaited = {rank for wait in lacking for rank in wait.awaited}
-    waiting = {rank for edge in edges for rank in edge.waiting}
+    awaited = set().union(*(wait.awaited for wait in lacking))
+    waiting = set().union(*(edge.waiting for edge in edges))
     behind = waiting_behind(awaited - waiting, edges)
     absent = set(behind) & missing
     led = {
         rank for root, ranks in behind.items() if root not in absent | elsewhere for rank in ranks
     }
     ring = ring_of(edges, led)
-    excused = _excused(absent, set(behind) - absent - held, edges, lacking, ring)
+    excused = _excused(absent, set(behind) - absent - held - elsewhere, edges, lacking, ring)
     found = set(behind) - held - excused
     # in a wait that no kind of evidence shows the other end of, unless all of them are
     found = found - elsewhere or (set() if ring else found)
-    roots = sorted(
-        found,
-        key=lambda root: (root in missing, -len(behind[root]), root),
-    )
-    return roots, ring
+    return sorted(found, key=lambda root: (root in missing, -len(behind[root]), root)), ring
 
 
 def _excused(
@@ -352,12 +355,8 @@ def _excused(
     shown = roots | ring | unlike
     behind = waiting_behind(shown, [*edges, *may_wait])
     led = shown.union(*behind.values())
-    for_whom = {rank: [edge for edge in edges if rank in edge.awaited] for rank in absent}
-    return {
-        rank
-        for rank, those in for_whom.items()
-        if rank in led or all(edge.waiting <= led for edge in those)
-    }
+    unled = [edge for edge in edges if not edge.waiting <= led]
+    return {rank for rank in absent if rank in led or not any(rank in one.awaited for one in unled)}
 
 
 def _answer(

@@ -10,6 +10,7 @@ from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_of
 from unhang.jobs.diagnose.meaning.evidence import RANK, Evidence
+from unhang.jobs.diagnose.rank_names import each_rank
 
 MOST_NAMED = 8
 # facts of lines whose rank waited for others
@@ -23,8 +24,9 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     a GPU's serial number is added to its address. Of the ranks that kinds of evidence infer, those
     that all of them name; and who prints that it waited is not the one that is waited for."""
     inferred = [one.ranks for one in evidence]
-    roots = {f"rank {rank}" for rank in facts.answer.roots}
+    roots = {*each_rank(facts.answer.roots)}
     common = set.intersection(*filter(None, [*inferred, roots])) if any(inferred) else set()
+    common = common or roots.intersection(*[set.union(*inferred)] if inferred else ())
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
     # a line about a peer is written where the peer is missed: others say first whose fault it is
     lines = [*_lines(evidence, bool(named))]

@@ -83,7 +83,7 @@ class Facts:
     job: tuple[JobFile, ...] = ()
     steps: Mapping[int, RankLine] = field(default_factory=dict)
     words: Mapping[int, RankLine] = field(default_factory=dict)
-    waited: WaitedFor = field(default_factory=WaitedFor)
+    logged: WaitedFor = field(default_factory=WaitedFor)
     ras: RasStanding | None = None
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
     seen: Seen = field(default_factory=Seen)
@@ -167,23 +167,19 @@ class Facts:
     @cached_property
     def answer(self) -> WaitedFor:
         """Who is waited for, by all kinds of evidence together."""
-        known = [] if self._is_nameless else [self.waited]
-        if self.flights:
-            known.insert(0, self.flights.answer)
+        known = [self.flights.answer] if self.flights else []
+        known.append(self.logged)
+        if self.ras and not _is_nameless(self.ras.waited):
+            known.append(self.ras.waited)
         if self.traced and self.timeouts and all(rank >= 0 for rank, _ in self.traced.calls):
-            known.append(self.traced.answer)  # the log of a running job can end anywhere
+            # the log of a running job can end anywhere, and a call that all made may have ended
+            known.append(replace(self.traced.answer, full=()))
         return one_answer([*known, *waits_in_words(self.by_fact)], self.seen)
 
     @property
     def is_counted(self) -> bool:
         """Whether the number of ranks is stated, by a line or by RAS."""
         return bool(_logged_size(self.by_fact) or (self.ras and self.ras.even_ranks))
-
-    @property
-    def _is_nameless(self) -> bool:
-        """Whether RAS knows the process that is waited for, and not which rank of the job it is."""
-        calls = [ranks for wait in self.waited.different for ranks in wait.calls.values()]
-        return any(rank < 0 for rank in self.waited.roots) or any(max(one) < 0 for one in calls)
 
     @cached_property
     def first_error(self) -> Event | None:
@@ -193,18 +189,15 @@ class Facts:
     def waited_row(self) -> WaitedRow | None:
         """Who is waited for, as documents keep it; None where nobody waits."""
         steps = (one.event for one in self.timeouts)
-        return row_of_waits(
-            self.answer,
-            self.words,
-            (*steps, *self.of("pg_idle"), *self.of("init_start")),
-            self.host_of,
-        )
+        lines = (*steps, *self.of("pg_idle"), *self.of("init_start"))
+        texts = {one.place: one.text for one in lines}
+        return row_of_waits(self.answer, self.words, texts, self.host_of)
 
     def waits_in_groups(self) -> bool:
         """Whether ranks are waited for in groups that are not the whole job, or one came too late:
         who timed out and who did not is not the whole answer."""
-        roots = set(self.waited.roots)
-        parts = {wait.group.name for wait in self.waited.waits} - {WHOLE_JOB, EVERYBODY}
+        roots = set(self.logged.roots)
+        parts = {wait.group.name for wait in self.logged.waits} - {WHOLE_JOB, EVERYBODY}
         several = len({one.group for one in self.timeouts}) > 1
         return bool(roots) and bool(parts or several or roots & {one.rank for one in self.timeouts})
 
@@ -217,6 +210,12 @@ class Facts:
         return list(
             dict.fromkeys(value for event in self.of(name) if (value := event.fields.get("value")))
         )
+
+
+def _is_nameless(waited: WaitedFor) -> bool:
+    """Whether RAS knows the process that is waited for, and not which rank of the job it is."""
+    calls = [ranks for wait in waited.different for ranks in wait.calls.values()]
+    return any(rank < 0 for rank in waited.roots) or any(max(one) < 0 for one in calls)
 
 
 def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts:
@@ -272,9 +271,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         job,
         {rank: line for scan in scans for rank, line in scan.words.steps.items()},
         words,
-        ras.waited
-        if ras and ras.waited.names_somebody
-        else waits_of_log(seen, words, bool(even), at.waits),
+        waits_of_log(seen, words, bool(even), at.waits | seen.waiting),
         ras,
         stacks,
         # a watchdog that gave up is later than any look

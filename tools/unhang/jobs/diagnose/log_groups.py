@@ -55,12 +55,14 @@ class Timeout:
 
 @dataclass(frozen=True)
 class LogGroups:
-    """What the lines show of groups. ranks: those that brought a line about themselves."""
+    """What the lines show of groups. ranks: those that brought a line about themselves. waiting:
+    those without a timeout that had launched more than they completed."""
 
     timeouts: tuple[Timeout, ...] = ()
     groups: tuple[Group, ...] = ()
     steps: tuple[Step, ...] = ()
     ranks: frozenset[int] = frozenset()
+    waiting: frozenset[int] = frozenset()
 
 
 def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -> LogGroups:
@@ -69,7 +71,8 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     sightings = [one for one in states if not one.event.quoted]
     late = [event for event in by_fact.get("timeout", ()) if not event.quoted]
     labels = labels_of_timeouts(late, sightings)
-    read = _labelled_like_others([_timeout(event, labels.get(id(event))) for event in late])
+    timed = [_timeout(event, labels.get(id(event))) for event in late]
+    read = _labelled_like_others(timed, sightings)
     if not _in_one_group([one for one, _ in read]):
         read = [_without_guess(one, label) for one, label in read]
     sightings += [Sighting(label, one.rank, one.event) for one, label in read]
@@ -83,7 +86,13 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     ]  # fmt: skip
     ranks = {one.rank for one in sightings if one.rank is not None}
     setting_up, begun = set_up_waits(by_fact, world_size)
-    return LogGroups(timeouts, (*members, *setting_up), (*steps, *begun), frozenset(ranks))
+    others = ranks.difference(one.rank for one in timeouts)
+    waiting = frozenset(
+        one.rank
+        for one in sightings
+        if one.rank in others and (one.reached or 0) > (one.completed or 0)
+    )
+    return LogGroups(timeouts, (*members, *setting_up), (*steps, *begun), frozenset(ranks), waiting)
 
 
 def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabel | None]:
@@ -100,7 +109,7 @@ def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabe
 
 
 def _labelled_like_others(
-    read: Sequence[tuple[Timeout, GroupLabel | None]],
+    read: Sequence[tuple[Timeout, GroupLabel | None]], sightings: Iterable[Sighting]
 ) -> list[tuple[Timeout, GroupLabel | None]]:
     """A rank that does not name its group is in the one in which others wait at the same number,
     with the same size if there are any, if it is only one; or in that of all ranks, if nobody names
@@ -111,6 +120,7 @@ def _labelled_like_others(
             for call in ((one.op, one.seq, one.numel), (one.op, one.seq)):
                 labels.setdefault(call, {})[label.name] = label
     everybody = [label for those in labels.values() for label in those.values()]
+    everybody = everybody or [one.label for one in sightings if one.label]
     found: list[tuple[Timeout, GroupLabel | None]] = []
     for one, label in read:
         same = labels.get((one.op, one.seq, one.numel)) or labels.get((one.op, one.seq), {})

@@ -24,6 +24,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
 from unhang.jobs.diagnose.meaning.rules.combining import combined_evidence
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import job_evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs, unfinished_traceback
+from unhang.jobs.diagnose.rank_names import each_rank
 
 MOST_CAUSES = 8
 LEAST_SCORE = 0.5
@@ -70,8 +71,11 @@ def rank_causes(
     evidence = _without_needless_hints(evidence)
     if facts.job:
         evidence += [one for one in job_evidence(facts, evidence) if one.id not in without]
-    waits = {f"rank {rank}" for rank in facts.seen.waits}
-    if any(one.ranks - waits for one in evidence):  # who waits is no root beside who does not
+    disputed = each_rank(rank for one in facts.answer.against for rank in one.roots)
+    waits = {*disputed, *each_rank(facts.seen.waits)}
+    if disputed or any(
+        one.ranks - waits for one in evidence
+    ):  # who waits is no root beside who does not
         evidence = [
             replace(one, weight=-one.weight) if set() < one.ranks <= waits else one
             for one in evidence

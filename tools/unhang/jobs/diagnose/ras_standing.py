@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import ranks_wait
@@ -49,7 +50,18 @@ class RasStanding:
             return WaitedFor()
         waited = _unlike_calls(waited)
         is_once = self.looks == 1 and not waited.left_the_order
-        return replace(waited, certainty=POSSIBLE) if is_once else waited
+        return replace(
+            waited,
+            waits=tuple(map(self._with_line, waited.waits)),
+            certainty=POSSIBLE if is_once else waited.certainty,
+        )
+
+    def _with_line(self, wait: Wait) -> Wait:
+        """The wait with a step that has the line of a rank which it is for."""
+        for line in filter(None, map(self.line_of, wait.awaited[:1])):
+            step = replace(wait.steps[0], source=line["file"], line=line["line"])
+            return replace(wait, steps=(step,))
+        return wait
 
     @property
     def even_ranks(self) -> int:
@@ -83,7 +95,7 @@ class RasStanding:
         place = self.places.get(rank)
         return f"process {place[1]}" if rank < 0 and place else f"rank {rank}"
 
-    def line_of(self, rank: int) -> dict[str, object] | None:
+    def line_of(self, rank: int) -> dict[str, Any] | None:
         """The line that names the rank's process, as {file, line, text}."""
         if not (place := self.places.get(rank)):
             return None

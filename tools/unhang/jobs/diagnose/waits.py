@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from unhang.core.verdict.waited_rows import Beside, Line, WaitedRow, waited_for_row
 from unhang.core.verdict.waiting import (
@@ -46,7 +47,10 @@ def waits_of_log(
         answer = behind if behind.roots or behind.ring else answer
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
     silent = {*answer.roots} - seen
-    out = silent if are_all_there else too_many({*answer.roots} - shown.ranks, spoke, waiting)
+    absent = {*answer.roots} - shown.ranks
+    out = too_many(absent, spoke, waiting)
+    if are_all_there:
+        out = absent if shown.timeouts else silent
     if out:
         seen -= out
         among = [
@@ -60,10 +64,11 @@ def waits_of_log(
         missing = () if are_all_there else answer.missing
         return replace(others, certainty=POSSIBLE, missing=missing)
     if waiting and not answer.roots and not answer.ring:
-        return _by_who_waits_nowhere(answer, waiting, shown)
-    if silent and any(wait.operation == SET_UP for wait in answer.waits):
-        return replace(answer, certainty=POSSIBLE)  # nobody gave up: it may only come later
-    return answer
+        return _by_who_waits_nowhere(answer, waiting.union(elsewhere), shown)
+    # nobody gave up: it may only come later; or it waits too, and for whom is open
+    is_late = silent and any(wait.operation == SET_UP for wait in answer.waits)
+    is_open = is_late or {*answer.roots}.issubset(elsewhere)
+    return replace(answer, certainty=POSSIBLE) if is_open else answer
 
 
 def waits_in_words(by_fact: Mapping[str, Sequence[Event]]) -> Iterator[WaitedFor]:
@@ -155,16 +160,18 @@ def _named_alone(wait: Wait) -> Wait:
 def row_of_waits(
     waited: WaitedFor,
     words: Mapping[int, RankLine],
-    events: Iterable[Event],
+    texts: Mapping[tuple[str, int], str],
     hosts: Mapping[int, str],
 ) -> WaitedRow | None:
-    """The document's row. words: rank -> its last line. events: the lines of the steps. hosts: of
-    ranks."""
-    waits, follows, different, full = (
-        tuple(map(_named_alone, those))
-        for those in (waited.waits, waited.follows, waited.different, waited.full)
-    )
-    waited = replace(waited, waits=waits, follows=follows, different=different, full=full)
+    """The document's row. words: rank -> its last line. texts: (file, line) of steps -> the text.
+    hosts: of ranks."""
     last = {rank: Line(said.file, said.line, said.text) for rank, said in words.items()}
-    texts = {event.place: event.text for event in events}
-    return waited_for_row(waited, Beside(hosts, last, texts))
+    return waited_for_row(_known_alone(waited), Beside(hosts, last, texts))
+
+
+def _known_alone(waited: WaitedFor) -> WaitedFor:
+    roles = ("waits", "follows", "different", "full")
+    alone: dict[str, Any] = {
+        role: tuple(map(_named_alone, getattr(waited, role))) for role in roles
+    }
+    return replace(waited, against=tuple(map(_known_alone, waited.against)), **alone)

@@ -45,7 +45,6 @@ from unhang.jobs.diagnose.meaning.signs import (
     own_errors,
     server_stands,
     started_again,
-    states_of_ranks,
     unfinished_traceback,
 )
 from unhang.jobs.diagnose.rank_names import (
@@ -348,11 +347,11 @@ def _watchdog(facts: Facts) -> Conclusion | None:
 
 def _collective(facts: Facts) -> Conclusion:
     """Who came to the collective that timed out, and who did not."""
-    if facts.waits_in_groups():
+    if facts.waits_in_groups() or facts.answer.against:
         return _groups_wait(facts)
     one = facts.timeouts[0]
     came = {timeout.rank for timeout in facts.timeouts if timeout.rank is not None}
-    came |= states_of_ranks(facts).keys()
+    came |= facts.logged.waiting
     others = {*range(min(facts.world_size or 0, MOST_RANKS))} - came
     silent = others - facts.words.keys()
     if not (facts.is_counted or are_few(silent, came)):
@@ -395,7 +394,7 @@ def _groups_wait(facts: Facts) -> Conclusion:
 
 def _set_up(facts: Facts) -> Conclusion | None:
     """Nearly all ranks wait for few in the set-up of their first communicator."""
-    return _groups_wait(facts) if facts.waited.waits and facts.waited_row() else None
+    return _groups_wait(facts) if facts.logged.waits and facts.waited_row() else None
 
 
 def _ras(facts: Facts) -> Conclusion | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from unhang.core.catalogue.own_tables import table
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, names_in, rank_of
+from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, names_in
 
 # bytes of a message that shows the bandwidth; share of what is healthy
 LARGE, FAR_BELOW = 32 << 20, 0.25
@@ -138,26 +138,6 @@ def last_steps(facts: Facts) -> dict[str, int]:
         for event in facts.events
         if event.kind == "progress" or event.fact in ("training_step", "bar")
     }
-
-
-class RankState(NamedTuple):
-    """queued: the number of the last collective that a rank had handed to NCCL. event: the line
-    that says so."""
-
-    queued: int
-    event: Event
-
-
-def states_of_ranks(facts: Facts) -> dict[int, RankState]:
-    """rank -> its state, of the ranks whose watchdog reports that they had come to a collective
-    that timed out."""
-    overdue = {one.seq for one in facts.timeouts if one.seq is not None}
-    found: dict[int, RankState] = {}
-    for event in facts.said("pg_state"):
-        rank, at, queued = rank_of(event), event.number("at"), event.number("enqueued")
-        if rank is not None and at in overdue and queued >= at:
-            found.setdefault(rank, RankState(queued, event))
-    return found
 
 
 def near_end(facts: Facts, event: Event) -> bool:

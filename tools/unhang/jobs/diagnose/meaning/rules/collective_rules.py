@@ -125,7 +125,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     """
     if not facts.timeouts or failure_before_waits(facts):
         return
-    if facts.waits_in_groups() or facts.waited.ring:
+    if facts.waits_in_groups() or facts.logged.ring:
         yield from _groups_wait(facts)
         return
     if len({(one.op, one.seq) for one in facts.timeouts}) > 1:
@@ -164,7 +164,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
 def _groups_wait(facts: Facts) -> Iterator[Evidence]:
     """Ranks of several groups wait, and all for the same few: who it is follows from the groups,
     not what it does. Ranks that wait for each other called the groups in unlike order."""
-    waited = facts.waited
+    waited = facts.logged
     waits = waited.waits if waited.roots else waited.crossed
     if not waits:
         return
@@ -218,9 +218,7 @@ def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
         or failure_before_waits(facts)
     ):
         return
-    gone = sorted(
-        {*range(facts.world_size or 0)} - answered - {rank for rank in waiting if rank is not None}
-    )
+    gone = sorted({*range(facts.world_size or 0)} - answered - waiting)
     if gone or len(waiting | answered) == 1:
         who = f"rank {gone[0]}" if gone else "every other rank"
         why = (
@@ -228,7 +226,6 @@ def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
             " ranks for their state: its process had ended"
         )
         events = (facts.timeouts[0].event, facts.of("pg_idle")[0])
-        weights = {"rank_desync_app": STRONG - 0.5, "rank_failed": SUPPORTING}
-        yield from weighed(weights, why, events, "no-answer-to-signal")
-        against = dict.fromkeys(("slow_rank_or_io", "watchdog_timeout_too_short"), -SUPPORTING)
-        yield from weighed(against, why, events[:1], "no-answer-to-signal")
+        weights = dict.fromkeys(("slow_rank_or_io", "watchdog_timeout_too_short"), -SUPPORTING)
+        weights |= {"rank_desync_app": STRONG - 0.5, "rank_failed": SUPPORTING}
+        yield from weighed(weights, why, events, "no-answer-to-signal", who=each_rank(gone[:1]))
