@@ -59,7 +59,11 @@ def _answer(
     by_rank: Mapping[int, Flight], moving: Sequence[int], waiting: Iterable[int]
 ) -> WaitedFor:
     names = _Names(by_rank)
-    groups: dict[str, Group] = {}
+    groups = {
+        (group := names.group(rank, name)).name: group
+        for rank, those in names.members.items()
+        for name in those
+    }
     steps: list[tuple[int, Step]] = []
     sent: dict[tuple[str, int, int], list[_Sent]] = {}
     for rank, flight in by_rank.items():
@@ -87,8 +91,6 @@ def _answer(
         groups[group.name] = group
         steps += numbered
     steps.sort(key=lambda one: one[0])
-    for rank in by_rank:
-        groups.update((one.name, one) for one in names.of(rank) if one.name not in groups)
     return waited_for(
         groups.values(), [step for _, step in steps], by_rank, complete=True, once=True,
         moving=moving, waiting=waiting,
@@ -162,10 +164,6 @@ class _Names:
                 self.descriptions[name] = description
                 if name in self.members[rank]:
                     self.known.setdefault(name, set()).add(self.members[rank][name])
-
-    def of(self, rank: int) -> Iterator[Group]:
-        for name in self.members[rank]:
-            yield self.group(rank, name)
 
     def group(self, rank: int, name: str) -> Group:
         ranks = self.members[rank].get(name) or next(

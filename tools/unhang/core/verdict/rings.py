@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -83,14 +84,16 @@ class Ring:
 def ring_in(
     ring: Set[int],
     crossed: Sequence[Wait],
+    lacking: Sequence[Wait],
     used: Set[str],
     calls: Mapping[int, Sequence[str]],
     launched: Mapping[int, int] | None,
 ) -> Ring:
-    """Of ranks that wait for each other the one that left the order. used: groups in which
-    something was completed. calls: {rank: the groups in which it called something, in order}.
+    """Of ranks that wait for each other the one that left the order. lacking: all waits. used:
+    groups in which something was completed. calls: {rank: the groups in which it called something,
+    in order}.
     launched: {rank: operations of all groups}, None if not known."""
-    shown = _wrong_peer(ring, crossed, used) or _left_own_order(ring, crossed, calls)
+    shown = _wrong_peer(ring, lacking, used) or _left_own_order(ring, crossed, calls)
     odd = shown or _unlike_most(ring, crossed, launched)
     return Ring((*odd, *sorted({*ring} - {*odd})), odd, tuple(crossed), bool(shown))
 
@@ -117,21 +120,32 @@ def _skipped(calls: Sequence[str], group: str, other: str) -> bool:
     return len(at) == 3 and other in calls[at[0] : at[1]] and other not in calls[at[1] : at[2]]
 
 
-def _wrong_peer(ring: Set[int], crossed: Sequence[Wait], used: Set[str]) -> tuple[int, ...]:
-    """A rank whose message nobody takes, while another one of the ring waits for a message from it
-    (or the same with receiving), has a wrong peer; most of all if no message went that way before.
-    """
-    messages = [wait for wait in crossed if wait.operation == MESSAGE and wait.group.members]
-    doubts: dict[int, int] = {}
-    for one, other in itertools.permutations(messages[:MOST_COMPARED], 2):
-        for end in (0, -1):
-            rank = one.group.members[end]
-            is_same = rank in other.behind and rank == other.group.members[end]
-            if is_same and rank in ring and rank in one.waiting:
-                is_new = one.group.name not in used and other.group.name in used
-                doubts[rank] = max(doubts.get(rank, 0), 1 + is_new)
-    most = max(doubts.values(), default=0)
-    return _few(rank for rank, doubt in doubts.items() if doubt == most)
+def _wrong_peer(ring: Set[int], lacking: Sequence[Wait], used: Set[str]) -> tuple[int, ...]:
+    """A rank whose message nobody takes, while another one waits for a message from it (or the same
+    with receiving), has a wrong peer if no message went that way before, or if it is as far off as
+    fewer peers are, and not the last of all seen from the first."""
+    messages = [
+        wait for wait in lacking if wait.operation == MESSAGE and ring & {*wait.group.members}
+    ]
+    often = Counter(map(_span, messages))
+    ends = [rank for wait in messages for rank in wait.group.members]
+    return _few(
+        {
+            rank
+            for one, other in itertools.permutations(messages[:MOST_COMPARED], 2)
+            for rank in ring & {*one.waiting} & {*other.behind}
+            if one.group.members.index(rank) == other.group.members.index(rank)
+            and (
+                (one.group.name not in used and other.group.name in used)
+                or (often[_span(one)] < often[_span(other)] and _span(one) < max(ends) - min(ends))
+            )
+        }
+    )
+
+
+def _span(message: Wait) -> int:
+    sender, receiver = message.group.members
+    return abs(sender - receiver)
 
 
 def _few(ranks: Iterable[int]) -> tuple[int, ...]:

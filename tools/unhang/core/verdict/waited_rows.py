@@ -17,7 +17,7 @@ from msgspec import Struct, convert
 
 from unhang.core.text import counted, listed, visible
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.waiting import SURE, Wait, WaitedFor
+from unhang.core.verdict.waiting import MESSAGE, SURE, Wait, WaitedFor
 
 AWAITED, FOLLOWS, FULL, DIFFERENT = "awaited", "follows", "full", "different"
 MOST_NAMED = 8  # ranks with host and last line
@@ -151,14 +151,13 @@ def groups_of(row: WaitedRow | None) -> list[dict[str, Any]]:
 
 def waited_headline(row: WaitedRow) -> str:
     """The verdict in one sentence."""
-    different = [wait for wait in row.waits if wait.calls]
-    first = next(iter(_of_role(row, AWAITED)), None) if row.roots.count else None
-    if different and not first:
-        return _differ(different[0])
-    if first:
-        one = row.roots.count == 1
-        who = f"{_named(row)} {'is' if one else 'are'} waited for"
-        return f"{who}: {_who_waits(first)}"
+    for first in _of_role(row, AWAITED) if row.roots.count else ():
+        hosts = [*dict.fromkeys(visible(one.host, 80) for one in row.named if one.host)]
+        who = in_ranks(row.roots) + (f" ({listed(hosts, 2)})" if hosts else "")
+        return f"{who} {'is' if row.roots.count == 1 else 'are'} waited for: {_who_waits(first)}"
+    for wait in row.waits:
+        if wait.calls:
+            return _differ(wait)
     if row.ring.count:
         return f"{in_ranks(row.ring)} wait for each other, in different groups"
     return _who_waits(row.waits[0])
@@ -168,9 +167,9 @@ def waited_lines(row: WaitedRow) -> list[str]:
     """What follows the headline: who waits behind, and who brought no evidence."""
     awaited = _of_role(row, AWAITED)
     behind = [*awaited[1:], *_of_role(row, FOLLOWS)]
-    if not row.roots.count:
+    if row.ring.count or not row.roots.count:
         waits = [_who_waits(wait) for wait in [*awaited, *behind][:2]]
-        lines = [line for line in waits if line != waited_headline(row)]
+        lines = [line for line in waits if line not in waited_headline(row)]
         behind = [*awaited, *behind][2:]
     else:
         lines = [
@@ -211,15 +210,18 @@ def _against(row: WaitedRow) -> str:
     return f"against it{at}: {waited_headline(row)}"
 
 
-def _named(row: WaitedRow) -> str:
-    """rank 5 (gpu07)."""
-    hosts = [*dict.fromkeys(visible(one.host, 80) for one in row.named if one.host)]
-    return in_ranks(row.roots) + (f" ({listed(hosts, 2)})" if hosts else "")
-
-
 def _who_waits(wait: WaitRow) -> str:
-    """7 of 8 ranks of mesh_tp wait in ALLREDUCE #5120."""
+    """7 of 8 ranks of mesh_tp wait in ALLREDUCE #5120; rank 1 sends to rank 3, which does not
+    receive it."""
     full = wait.role == FULL
+    if wait.operation == MESSAGE and not full:
+        by, _, to = wait.group.rpartition(", ")[2].partition(" to ")
+        sent = f"rank {by} sends to rank {to}, which does not receive it"
+        return (
+            f"rank {to} receives from rank {by}, which does not send"
+            if wait.waiting.ranks == to
+            else sent
+        )
     count, size = wait.waiting.count, wait.size
     who = f"{count} of {counted(size, 'rank')}" if size else counted(count, "rank")
     stand = "entered" if full else "wait in" if count != 1 else "waits in"
@@ -252,7 +254,7 @@ def _differ(wait: WaitRow) -> str:
 def _groups(waits: Iterable[WaitRow]) -> str:
     """8 groups of mesh_dp wait, 3 groups (a, b, c) wait."""
     names = [*dict.fromkeys(visible(wait.group, 60) for wait in waits)]
-    kinds = {_NUMBERS.sub("", name).strip("()[]:_- ") for name in names}
+    kinds = {_NUMBERS.sub("", name.partition(",")[0]).strip("()[]:_- ") for name in names}
     if len(names) == 1:
         return f"{names[0]} waits"
     if len(kinds) == 1 and "" not in kinds:

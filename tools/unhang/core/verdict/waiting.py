@@ -202,7 +202,7 @@ def waited_for(
         return WaitedFor(missing=missing, different=different)
     full = tuple(wait for wait in entered if not wait.calls)
     crossed = [wait for wait in lacking if ring & {*wait.awaited} and ring & {*wait.waiting}]
-    circle = ring_in(ring, crossed, used, calls if complete else {}, launched)
+    circle = ring_in(ring, crossed, lacking, used, calls if complete else {}, launched)
     if not roots and not ring:
         circle = entered_in_unlike_order(full, opened)
     return _answer(roots, circle, lacking, full, missing, different, complete)
@@ -298,12 +298,11 @@ def _unlike(steps: Iterable[Step]) -> dict[str, tuple[int, ...]]:
 def _first_unlike(group: Group, by_rank: Mapping[int, Sequence[Step]]) -> Wait | None:
     """The first operation under whose number the members called different things."""
     by_seq: dict[int, list[Step]] = {}
-    for those in by_rank.values():
+    for _, those in sorted(by_rank.items()):
         for step in those:
             by_seq.setdefault(step.seq, []).append(step)
     for seq, steps in sorted(by_seq.items()):
         if calls := _unlike(steps):
-            steps.sort(key=lambda step: step.rank)
             return Wait(
                 group, steps[0].operation, seq, tuple(step.rank for step in steps), calls=calls,
                 steps=tuple(steps),
@@ -375,10 +374,11 @@ def _answer(
         roots = circle.odd
         first = [wait for wait in circle.crossed if {*roots} & {*wait.awaited}]
         certainty = certainty if circle.is_shown else POSSIBLE
-    follows = tuple(wait for wait in lacking if wait not in first)
+    follows = [wait for wait in lacking if wait not in first]
+    follows.sort(key=lambda wait: not {*roots} & {*wait.waiting})
     return WaitedFor(
-        tuple(roots), tuple(first), follows, full, circle.ranks, missing, different, certainty,
-        circle.crossed,
+        tuple(roots), tuple(first), tuple(follows), full, circle.ranks, missing, different,
+        certainty, circle.crossed,
     )  # fmt: skip
 
 
@@ -406,8 +406,7 @@ def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> lis
             for rank in wait.passed
             if any(step.group == wait.group.name for step in opened.get(rank, ()))
         )
-        waiting = {*wait.waiting, *further} - set(wait.queued) - stands
-        if waiting:
+        if waiting := {*wait.waiting, *further} - set(wait.queued) - stands:
             edges.append(Edge(frozenset(waiting), frozenset(wait.awaited)))
     return edges
 

@@ -82,8 +82,7 @@ def _of_heading(event: Event, facts: Facts) -> Iterable[str]:
     above = [
         one
         for one in (*facts.of("ib_adapter"), *facts.of("heading"))
-        if one.file == event.file
-        and 0 < event.line - one.line <= HEADED_LINES
+        if event.follows(one, HEADED_LINES)
         and one.signature.program == event.signature.program
         and one.prefix.host == event.prefix.host
     ]
@@ -146,7 +145,7 @@ def _above(report: Event, facts: Facts) -> list[tuple[str, Event]]:
         (name, one)
         for fact, name in (("failed_rank", "rank"), ("failed_host", "host"))
         for one in facts.of(fact)
-        if one.file == report.file and 0 < report.line - one.line <= REPORT_LINES
+        if report.follows(one, REPORT_LINES)
     ]
 
 

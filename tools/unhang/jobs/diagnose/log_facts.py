@@ -11,7 +11,13 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from unhang.core.verdict.by_stacks import MAIN, Stack, Standing, seen_in_stacks, standings
+from unhang.core.verdict.by_stacks import (
+    MAIN,
+    Stack,
+    Standing,
+    seen_in_stacks,
+    standings,
+)
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
 from unhang.core.verdict.waiting import Recording, WaitedFor
@@ -100,6 +106,11 @@ class Facts:
     def standings(self) -> Mapping[str, Standing]:
         """Where each rank's main thread is."""
         return standings(self.stacks.get(MAIN, {}))
+
+    @cached_property
+    def gave_up(self) -> set[int]:
+        """The ranks whose watchdog did."""
+        return {one.rank for one in self.timeouts if one.rank is not None}
 
     @cached_property
     def host_of(self) -> Mapping[int, str]:
@@ -199,7 +210,7 @@ class Facts:
         roots = set(self.logged.roots)
         parts = {wait.group.name for wait in self.logged.waits} - {WHOLE_JOB, EVERYBODY}
         several = len({one.group for one in self.timeouts}) > 1
-        return bool(roots) and bool(parts or several or roots & {one.rank for one in self.timeouts})
+        return bool(roots) and bool(parts or several or roots & self.gave_up)
 
     def has(self, *ids: str) -> list[Event]:
         """The events of signatures with these ids that nobody only quotes."""
@@ -495,11 +506,9 @@ def _whose(rank: int | None, host: str | None, facts: Facts) -> dict[str, Any]:
 def _ranks(facts: Facts) -> dict[str, Any]:
     """The ranks that reached the failed collective: their watchdog reports it, or they completed
     the set-up. The others are missing or silent."""
-    arrived = {one.rank for one in facts.timeouts if one.rank is not None}
-    if not arrived:
-        arrived = {
-            event.number("rank") for event in facts.of("init_start") if event.fields.get("rank")
-        }
+    arrived = facts.gave_up or {
+        event.number("rank") for event in facts.of("init_start") if event.fields.get("rank")
+    }
     is_shown = facts.of("missing_ranks") or facts.waits_in_groups() or not facts.is_counted
     shown = {*facts.answer.roots} if is_shown else set()
     size = (facts.world_size or 0) if facts.is_counted and arrived else 0

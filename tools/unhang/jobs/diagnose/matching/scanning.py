@@ -109,9 +109,9 @@ class Event:
     def place(self) -> tuple[str, int]:
         return self.file, self.line
 
-    def follows(self, other: Event) -> bool:
-        """Whether it is a later line of the same file."""
-        return self.file == other.file and self.line > other.line
+    def follows(self, other: Event, within: int = 1 << 62) -> bool:
+        """Whether it is a later line of the same file. within: lines."""
+        return self.file == other.file and 0 < self.line - other.line <= within
 
     def number(self, name: str) -> int:
         """A field of digits; 0 where it did not match."""

@@ -350,8 +350,7 @@ def _collective(facts: Facts) -> Conclusion:
     if facts.waits_in_groups() or facts.answer.against:
         return _groups_wait(facts)
     one = facts.timeouts[0]
-    came = {timeout.rank for timeout in facts.timeouts if timeout.rank is not None}
-    came |= facts.logged.waiting
+    came = facts.gave_up | facts.logged.waiting
     others = {*range(min(facts.world_size or 0, MOST_RANKS))} - came
     silent = others - facts.words.keys()
     if not (facts.is_counted or are_few(silent, came)):
@@ -524,11 +523,9 @@ def _page(facts: Facts, inputs: Sequence[Input]) -> tuple[str, ...]:
         return ()
     return (
         *names_in("bring"),
-        *(
-            [CHECK_SETTINGS]
-            if any(event.fact in SETTINGS or event.kind == "folklore" for event in facts.events)
-            else ()
-        ),
+        *[CHECK_SETTINGS][
+            : any(one.fact in SETTINGS or one.kind == "folklore" for one in facts.events)
+        ],
     )
 
 

@@ -233,8 +233,7 @@ def _lines_of_exception(heading: Event, events: Sequence[Event]) -> list[int]:
     below = [
         event
         for event in events
-        if 0 < event.line - heading.line <= LINES_OF_TRACEBACK
-        and event.fact in names_in("of_exceptions")
+        if event.follows(heading, LINES_OF_TRACEBACK) and event.fact in names_in("of_exceptions")
     ]
     below = [event for event in below if event.prefix.rank == heading.prefix.rank]
     end = next((event.line for event in below if event.fact == "crash"), 0)

@@ -139,8 +139,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
         return
     if all(map(is_message, facts.timeouts)):
         return
-    came = {timeout.rank for timeout in facts.timeouts} - {None}
-    all_came = facts.world_size == len(came) > 1
+    all_came = facts.world_size == len(facts.gave_up) > 1
     if one.seq is not None and one.seq <= START_UP_SEQ and (all_came or (one.numel or 0) > TINY):
         yield from _nothing_arrives(
             facts, events[:1], SUPPORTING - 0.3 if all_came else SUPPORTING / 2

@@ -224,10 +224,7 @@ def first_failure(facts: Facts) -> Event | None:
         and not _is_of_transport(event)
         and not (
             _was_caught(facts, event)
-            and any(
-                one.file == event.file and 0 < one.line - event.line <= CHAIN_WITHIN
-                for one in with_cause
-            )
+            and any(one.follows(event, CHAIN_WITHIN) for one in with_cause)
         )
     ]
     explained = _explained_by_hardware(facts, with_cause)
@@ -248,10 +245,7 @@ def first_failure(facts: Facts) -> Event | None:
 def _was_caught(facts: Facts, event: Event) -> bool:
     """Whether the program handled the exception, so that a later one ended the process. Its message
     may have several lines."""
-    return any(
-        one.file == event.file and 0 < one.line - event.line <= CAUGHT_WITHIN
-        for one in facts.of("exception_caught")
-    )
+    return any(one.follows(event, CAUGHT_WITHIN) for one in facts.of("exception_caught"))
 
 
 def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tuple[str, int]]:
@@ -285,11 +279,7 @@ def _tells_of_the_time_limit(facts: Facts, event: Event) -> bool:
 
 def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
     rank = rank_of(event)
-    return (
-        rank is not None
-        and event.prefix.time is None
-        and rank not in {one.rank for one in facts.timeouts}
-    )
+    return rank is not None and event.prefix.time is None and rank not in facts.gave_up
 
 
 def names_its_cause(event: Event) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.verdict.waited_rows import waited_for_row, waited_words
-from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
+from unhang.core.verdict.waiting import LIKELY, MESSAGE, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.meaning.evidence import (
     DECISIVE,
@@ -44,11 +44,13 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
     if facts.answer.roots and answer.roots and not answer.left_the_order:
         yield from _recorders_await(answer, facts.answer)
     if answer.ring:
-        why = f"{_waits(answer)}; {IN_A_RING}"
         odd = answer.roots if answer.left_the_order else ()
+        is_message = answer.crossed[0].operation == MESSAGE
         yield Evidence(
-            "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=each_rank(odd)
-        )
+            "rank_desync_app", SUPPORTING + 1, f"{_waits(answer)}; {IN_A_RING}", (),
+            "wrong-peer" if odd and is_message else "ranks-in-a-ring",
+            who=each_rank(odd),
+        )  # fmt: skip
 
 
 def _recorders_await(answer: WaitedFor, joined: WaitedFor) -> Iterator[Evidence]:

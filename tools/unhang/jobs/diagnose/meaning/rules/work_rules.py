@@ -103,16 +103,11 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
             weights = dict.fromkeys(("launch_mismatch", "firewall_ports"), -STRONG)
             yield from weighed(weights, why, (data[-1], first), "data-work-unfinished")
         return
-    alone = [
-        event
-        for event in facts.of("single_rank_work")
-        if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES
-    ]
+    works = facts.of("single_rank_work")
+    alone = [event for event in works if first.follows(event, NEAR_LINES)]
     # The rank that saves, most often rank 0, does not wait for itself: if it waits in the
     # collective too, it is no longer saving.
-    if alone and not {0, rank_of(alone[-1])} & {
-        one.rank for one in facts.timeouts if one.rank is not None
-    }:
+    if alone and not {0, rank_of(alone[-1])} & facts.gave_up:
         why = (
             "a rank was at long work (saving, merging, evaluating, compiling) when the others'"
             " timeout expired"
