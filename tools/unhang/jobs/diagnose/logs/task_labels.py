@@ -30,6 +30,15 @@ _WITH_RANKS = (
 )
 
 
+_NUMBERED, _BELOW = re.compile(rb"(?m)^ {0,4}\d{1,5}: "), re.compile(rb"(?m)^[ \t]+(?!\d{1,5}: )\S")
+
+
+def are_numbers_of_a_list(text: bytes) -> bool:
+    """Whether numbers begin lines as those of `ip addr` do, which count what is told below them: a
+    launcher labels each line, also one that is indented."""
+    return len(_BELOW.findall(text)) >= len(_NUMBERED.findall(text)) > 0
+
+
 @dataclass
 class Labels:
     """of_file: the rank of all labels. ranks: label -> the rank that its lines name themselves;

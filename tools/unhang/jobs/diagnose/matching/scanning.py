@@ -22,7 +22,7 @@ from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stacks
-from unhang.jobs.diagnose.logs.task_labels import Labels
+from unhang.jobs.diagnose.logs.task_labels import Labels, are_numbers_of_a_list
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.running_text import (
     OF_A_MACHINE,
@@ -209,6 +209,7 @@ def _joined(blocks: Sequence[Block]) -> Block:
 def _name_ranks(scan: Scan, labels: Labels, stacks: Sequence[Stack]) -> None:
     """Puts the rank where only a launcher's label comes before a line. The name of a file whose
     lines have one label is known better than the label."""
+    labels.differ |= bool(scan.end and are_numbers_of_a_list(scan.end.whole()))
     rows = (*scan.words.lines, *scan.words.steps, *(one.rank for one in stacks))
     if len({number for number in rows if number is not None and number < 0}) == 1:
         labels.of_file = rank_in_name(scan.file)
