@@ -1,6 +1,6 @@
 """Tells what somebody writes about messages from the messages themselves: in a text with more
-lines of sentences than others, and at most one quoted line of a machine, nothing is a message. One
-line by itself may be a program's."""
+lines of sentences than others, and at most one line of a machine that is not set off, nothing is a
+message. One line by itself may be a program's."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ OF_A_MACHINE = re.compile(
     rb"^ *\[?[\w.@~: /-]{0,60}\]?\$ \w|^[-=*#+]{9}|\S {3,40}[^ \n]|[a-z]=\w[^\n]{0,80}[a-z]=\w|"
     rb"^[a-z][\w.-]{1,40}: |\w\.\w{1,4}:\d{1,6}\]|^\(\w{1,60} pid="
 )
+SET_OFF = re.compile(rb"(?: {4}|\t|> ?)\s*[^\s\w]")  # as Markdown does
 _END = re.compile(rb"[a-z][)\"']?[.?!](?:\s|\Z)")
 _WORDS = re.compile(rb"(?:(?<!\S)[(\"'`]?[A-Za-z][A-Za-z'-]{0,19}[)\"'`.,;:?!]{0,3} ){5}")
+
+
+def is_a_machines(line: bytes) -> bool:
+    """Whether a line has a stamp, a level, a rank, a prompt or a traceback and nobody quotes it."""
+    return bool(OF_A_MACHINE.search(line)) and not SET_OFF.match(line)
 
 
 def numbers_of_prose(block: Block, shapes: Sequence[bytes]) -> set[int]:
@@ -35,10 +41,12 @@ def numbers_of_prose(block: Block, shapes: Sequence[bytes]) -> set[int]:
 
 
 def is_of_people(block: Block, prose: set[int]) -> bool:
-    """Whether in more of the lines with these numbers a sentence ends than there are others."""
+    """Whether in more of the lines with these numbers a sentence ends than there are others, and
+    than there are lines in a quotation."""
     own = [line for at, line in enumerate(block.lines) if block.number(at) in prose]
-    others = len([*filter(bytes.strip, block.lines)]) - len(own)
-    return len([*filter(_END.search, own)]) > max(others, len(own) == 1)
+    quoted = len([*filter(SET_OFF.match, block.lines)])
+    others = len([*filter(bytes.strip, block.lines)]) - len(own) - quoted
+    return len([*filter(_END.search, own)]) > max(others, quoted, len(own) == 1)
 
 
 def is_in_words(outside: bytes, own: Sequence[str] = ()) -> bool:

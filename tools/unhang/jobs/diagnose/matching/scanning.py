@@ -25,7 +25,7 @@ from unhang.jobs.diagnose.logs.stacks import Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels, are_numbers_of_a_list
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.running_text import (
-    OF_A_MACHINE,
+    is_a_machines,
     is_in_words,
     is_of_people,
     numbers_of_prose,
@@ -167,7 +167,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         # a log that prints sentences has more lines of a machine
         scan.prose = (
             numbers_of_prose(block, shapes)
-            if not end and sum(map(bool, map(OF_A_MACHINE.search, block.lines))) < 2
+            if not end and sum(map(is_a_machines, block.lines)) < 2
             else set()
         )
         memory.learn(shapes)
