@@ -30,7 +30,6 @@ from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json, with_printed
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.looked import LookReader, Reference
-from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
 from unhang.jobs.job_files import JobReader
@@ -139,17 +138,12 @@ def _diagnosis(
     flights += look.flights if look else ()
     facts, printed = with_printed(gather_facts(scans, flights), reference)
     seen = [*(look.evidence if look else ()), *printed]
+    hosts = [*facts.hosts, *(row["host"] for row in (look.verdict["hosts"] if look else ()))]
+    path, findings = reference.run(run_named) if run_named else (Path(), ())
+    seen += audit_evidence(path, findings, hosts)
+    found = document(inputs, facts, seen)
     if run_named:
-        path, findings = reference.run(run_named)
-        hosts = (
-            [*facts.hosts, *(row["host"] for row in look.verdict["hosts"])] if look else facts.hosts
-        )
-        found = document(
-            inputs, facts, [*seen, *audit_evidence(path, findings, hosts, load_causes())]
-        )
         found["facts"]["audited"] = list(audited_hosts(path.parent, findings, hosts))
-    else:
-        found = document(inputs, facts, seen)
     if found["outcome"]["word"] not in ("cause", "healthy"):
         is_prose = found["outcome"]["word"] == "nothing"
         text = b"\n".join(

@@ -13,21 +13,24 @@ from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.looked import Printed, Read
 from unhang.jobs.diagnose.matching.scanning import OF_A_TOOL, Event
-from unhang.jobs.diagnose.matching.signatures import Signature
+from unhang.jobs.diagnose.matching.signatures import Signature, load_causes
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
 OTHER = "node_not_ready"  # the cause of findings that no other cause names
 _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}
 
 
+def _causes_of_rules() -> dict[str, str]:
+    return {rule: id_ for id_, row in load_causes().items() for rule in row.get("rules", ())}
+
+
 def audit_evidence(
     path: Path,
     findings: Sequence[Any],
     hosts: Sequence[str],
-    causes: Mapping[str, Mapping[str, Any]],
 ) -> list[Evidence]:
     """Evidence from findings on the log's hosts. Findings on other hosts are not used."""
-    by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
+    by_rule = _causes_of_rules()
     known = {_bare(host) for host in hosts}
     seen: dict[str, Evidence] = {}
     for one in findings:
@@ -54,11 +57,10 @@ def audit_evidence(
 def printed_evidence(
     ends: Mapping[str, Block],
     judged: Callable[[Mapping[str, Sequence[str]]], Printed],
-    causes: Mapping[str, Mapping[str, Any]],
 ) -> tuple[list[Evidence], Mapping[str, Read]]:
     """Evidence from what machine's tools print, as the audit's rules judge it, with the rule's
     words; and of each file that is such output, what was judged in it."""
-    by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
+    by_rule = _causes_of_rules()
     lines = {
         file: [line.decode("utf-8", "replace") for line in block.lines]
         for file, block in ends.items()
@@ -108,15 +110,10 @@ def not_audited(facts: Mapping[str, Any]) -> list[str]:
     cannot be evidence; [] without such, or without --run."""
     if "audited" not in facts:
         return []
-    if not facts["hosts"]:
-        return ["audit: the log names no host, so that no finding of the run counts"]
     known = [one["host"] for one in facts["audited"]]
-    others = listed([visible(host, 60) for host in facts["hosts"] if host not in known], 12)
     if not known:
-        return [
-            f"audit: none of the log's hosts ({others}) is in the run, so that none of its findings"
-            " counts"
-        ]
+        return ["audit: the log names no host of the run, so that none of its findings counts"]
+    others = listed([visible(host, 60) for host in facts["hosts"] if host not in known], 12)
     return [f"audit: not in the run: {others}"] if others else []
 
 

@@ -80,7 +80,7 @@ JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")
 def with_printed(facts: Facts, reference: Reference) -> tuple[Facts, list[Evidence]]:
     """The facts, with what a machine's tools show of its health and stacks of a hang, and what the
     rules find in it."""
-    found, read = printed_evidence(facts.ends, reference.judged, load_causes())
+    found, read = printed_evidence(facts.ends, reference.judged)
     return replace(facts, of_tools=read, stuck=reference.stuck(facts.stacks)), found
 
 
