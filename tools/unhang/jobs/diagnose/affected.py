@@ -25,8 +25,8 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     that all of them name; and who prints that it waited is not the one that is waited for."""
     inferred = [one.ranks for one in evidence]
     roots = {*each_rank(facts.answer.roots)}
-    common = set.intersection(*filter(None, [*inferred, roots])) if any(inferred) else set()
-    common = common or roots.intersection(*[set.union(*inferred)] if inferred else ())
+    if common := set[str]().union(*inferred):
+        common = set.intersection(*filter(None, [*inferred, roots])) or roots & common
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
     # a line about a peer is written where the peer is missed: others say first whose fault it is
     lines = [*_lines(evidence, bool(named))]

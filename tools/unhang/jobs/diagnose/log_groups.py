@@ -119,8 +119,9 @@ def _labelled_like_others(
         if label:
             for call in ((one.op, one.seq, one.numel), (one.op, one.seq)):
                 labels.setdefault(call, {})[label.name] = label
-    everybody = [label for those in labels.values() for label in those.values()]
-    everybody = everybody or [one.label for one in sightings if one.label]
+    everybody = [label for those in labels.values() for label in those.values()] or [
+        one.label for one in sightings if one.label
+    ]
     found: list[tuple[Timeout, GroupLabel | None]] = []
     for one, label in read:
         same = labels.get((one.op, one.seq, one.numel)) or labels.get((one.op, one.seq), {})

@@ -67,10 +67,9 @@ class RasStanding:
     def even_ranks(self) -> int:
         """The size of the job where RAS counts equally many launches of all its ranks: then none is
         absent, whoever has no line in a log. 0 where it does not."""
-        rows = communicator_rows(self.last.found)
         odd = self.standing.lags or self.standing.errors or self.silent
-        is_even = not (self.moved or odd or self.waited.names_somebody)
-        return int(rows[0].get("size") or 0) if rows and is_even else 0
+        is_odd = self.moved or odd or self.waited.names_somebody
+        return 0 if is_odd else self.standing.world_size or 0
 
     @property
     def silent(self) -> list[int]:

@@ -223,7 +223,7 @@ def test_nobody_is_absent_where_ras_counts_all_ranks_equally(answer):
         " Timeout(ms)=600000) ran for 600004 milliseconds before timing out.\n"
     )
     even = HEAD.format(first="OK", second="OK", errors="", warnings="")
-    found = answer(even, caught)
+    found = answer(even, f"[rank5] step 9 loss 2.1\n{caught}")
     assert "counts equally many launches of all 8 ranks" in found["outcome"]["why"]
     assert found["waited_for"]["missing"]["count"] == found["waited_for"]["roots"]["count"] == 0
     assert "no line of the other ranks" in answer("", caught)["outcome"]["why"]

@@ -34,18 +34,20 @@ def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_real/pipeline-send-send, diagnose_user_jobs/upload-tries-used-up,
     diagnose_batches/13/e26.
     """
-    first = first_failure(facts)
-    if first is None:
-        return
-    echoes = echoes_of(facts, first)
-    if echoes:
+    if (first := first_failure(facts)) and (echoes := echoes_of(facts, first)):
         who = who_failed(facts, first)
-        why = f"{who} failed first; the others waited for it"
+        alike = (  # of other ranks
+            one
+            for one in facts.said(*names_in("endings"))
+            if _masked(one.text) == _masked(first.text)
+            and one.place != first.place
+            and not _is_swept(facts, one)
+        )
         yield Evidence(
             "rank_failed",
             DECISIVE - (0.0 if _is_own_fault(first) else NOT_NAMED),
-            why,
-            (first, *echoes[:2]),
+            f"{who} failed first; the others waited for it",
+            (first, *alike, *echoes[:2]),
             "failed-first",
             who=(f"file {PurePath(first.file).name}",)
             if who == "a process" and facts.last.keys() - {first.file}
