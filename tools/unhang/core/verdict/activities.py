@@ -111,9 +111,11 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
     for found in parsed:
         is_below = bool(own) and parsed.index(own[0]) < parsed.index(found)
         for frame, name in _frames():
-            # a server that runs the user's code has something to do
+            # a server that runs the user's code has something to do; py-spy shortens its own paths
             if frame.match(f"{found.function.rpartition('.')[2]} ({found.path}") and not (
-                is_below and name == SERVING
+                is_below
+                and name == SERVING
+                and own[0].path.split("/")[:3] != found.path.split("/")[:3]
             ):
                 return Activity(
                     name,

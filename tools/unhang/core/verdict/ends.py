@@ -82,8 +82,8 @@ def ended_ranks(job: Job) -> list[Suspect]:
             look.host,
             look.rank,
             look.gpu,
-            look.pid,
-            "its process has ended" if look.state != "Z" else "its process ended and is a zombie",
+            f"its process {'ended and is a zombie' if look.state == 'Z' else 'has ended'}"
+            f" (pid {look.pid}); the others wait for it",
         )
         for look in looks
         if look.is_ended and alive
@@ -95,18 +95,18 @@ def ended_ranks(job: Job) -> list[Suspect]:
     for rank in sorted(standing.missing):
         address, pid = places[rank]
         if rank not in known and pid not in there and address in hosts:
-            why = "its process is gone, and RAS misses it"
-            found.append(_ended(hosts[address], rank, None, pid, why))
+            why = f"its process is gone, and RAS misses it (pid {pid}); the others wait for it"
+            found.append(_ended(hosts[address], rank, None, why))
     return found or [*_fewer_than_local(job)]
 
 
-def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> Suspect:
+def _ended(host: str, rank: int | None, gpu: str | None, why: str) -> Suspect:
     return Suspect(
         host,
         rank,
         gpu,
         "ended",
-        f"{why} (pid {pid}); the others wait for it",
+        why,
         NEXT["gone"].format(host=host),
         cause="rank_failed",
     )
@@ -131,15 +131,7 @@ def _fewer_than_local(job: Job) -> Iterator[Suspect]:
                 f"{meant} ranks were started on {host} and {len(own)} are there: rank"
                 f" {fold_ranks(gone)} is gone"
             )
-            yield Suspect(
-                host,
-                gone[0] if len(gone) == 1 else None,
-                None,
-                "ended",
-                why,
-                NEXT["gone"].format(host=host),
-                cause="rank_failed",
-            )
+            yield _ended(host, gone[0] if len(gone) == 1 else None, None, why)
 
 
 def stopped_or_stuck(job: Job) -> Iterator[Suspect]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import listed
-from unhang.core.verdict.activities import STARTING
+from unhang.core.verdict.activities import SERVING, STARTING
 from unhang.core.verdict.by_stacks import LOCK, WORK
 from unhang.core.verdict.waited_rows import waited_words
 from unhang.jobs.diagnose.absences import are_few
@@ -68,8 +68,6 @@ ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while
 MOST_RANKS = 100_000
 LONGEST_WORDS, MOST_FILES = 160, 3
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
-RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
-NAMELESS = "a process raised an exception whose name and message are not in the log"
 ASK_RAS_AGAIN = (
     "ncclras -v > ras-1; sleep 10; ncclras -v > ras-2; unhang diagnose ras-1 ras-2\n"
     "counts that rise show a job that runs; others show which rank is waited for"
@@ -94,11 +92,7 @@ DUMPS_NAME_NOBODY = (
     "these dumps show no rank that others wait for: their operations have ended, the job was"
     " moving, or all ranks are in the same one"
 )
-ASK_ON_NODE = (
-    "on {host}: unhang inspect --pid {pid}: where it is; ended: dmesg -T | grep -E 'Xid|oom'"
-)
 SERVES = "the server started, and no later line shows that it failed or hangs"
-SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
 NO_LOG = (
     "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the"
     " job's log"
@@ -106,8 +100,6 @@ NO_LOG = (
 CHECK_SETTINGS = (
     "settings that a text recommends: unhang lint FILE says which of them are wrong or hide a fault"
 )
-NOT_JUDGED = "no rule decides from this whether the machine is sound; read and not judged: {}"
-XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG_AMONG = (
     "there is no log of a job, only what starts one; unhang lint checks it, and diagnose reads it"
     " together with the job's log"
@@ -158,6 +150,11 @@ def all_at_one_work(facts: Facts) -> Conclusion | None:
     if len(ranks) < 2 or len(does) != 1 or not does.keys() <= {*WORK, STARTING}:
         return None
     (one,) = does.values()
+    if SERVING in does:
+        return Conclusion(
+            "healthy" if facts.said("server_started") else "no_end",
+            f"all {len(ranks)} ranks are idle: they wait for requests ({one.activity.where})",
+        )
     why = f"all {len(ranks)} ranks are {one.activity.name} ({one.activity.where}) " + (
         "and none has a communicator yet: is one not there, or at another address or port?"
         if STARTING in does
@@ -197,7 +194,13 @@ def rank_that_stopped(facts: Facts) -> Conclusion | None:
 
 def slow_job(facts: Facts) -> Conclusion | None:
     """The job's own numbers show that it is slow."""
-    return Conclusion("no_end", SLOW) if is_slow(facts) else None
+    return (
+        Conclusion(
+            "no_end", "the job is slow and does not hang; no message that unhang knows shows why"
+        )
+        if is_slow(facts)
+        else None
+    )
 
 
 def unknown_failure(facts: Facts) -> Conclusion | None:
@@ -325,7 +328,9 @@ def _traceback(facts: Facts) -> Conclusion | None:
         return Conclusion("failure", UNKNOWN_ERROR, before[0])
     return Conclusion(
         "failure",
-        f"a process raised {name}, which is not a known fault of the cluster" if name else NAMELESS,
+        f"a process raised {name}, which is not a known fault of the cluster"
+        if name
+        else "a process raised an exception whose name and message are not in the log",
         event,
     )
 
@@ -401,14 +406,20 @@ def _ras(facts: Facts) -> Conclusion | None:
     if (ras := facts.ras) is None:
         return None
     if ras.moved:
-        return Conclusion("healthy", RAS_MOVED)
+        return Conclusion(
+            "healthy", "collectives were launched between the two answers of NCCL's RAS"
+        )
     if not (named := named_roots(ras)):
         return Conclusion(
             "no_end", RAS_AHEAD if ras.standing.lags else RAS_ALIKE, None, (ASK_RAS_AGAIN,)
         )
     ask = [ASK_RAS_AGAIN] * (ras.looks == 1)
     if place := ras.places.get(named[0]):
-        ask.insert(0, ASK_ON_NODE.format(pid=place[1], host=place[0]))
+        ask.insert(
+            0,
+            f"on {place[0]}: unhang inspect --pid {place[1]}: where it is; ended:"
+            " dmesg -T | grep -E 'Xid|oom'",
+        )
     return Conclusion("no_end", f"NCCL's RAS: {kind_and_words(ras, named)[1]}", None, (*ask,))
 
 
@@ -595,7 +606,11 @@ def _server(facts: Facts) -> Conclusion | None:
 def _xid(facts: Facts) -> Conclusion | None:
     if not (xids := facts.said("xid")):
         return None
-    return Conclusion("failure", XID.format(xids[0].fields.get("code") or "NUMBER"), xids[0])
+    why = (
+        f"the driver reports an Xid; unhang explain xid {xids[0].fields.get('code') or 'NUMBER'}"
+        " says what it means and what to do"
+    )
+    return Conclusion("failure", why, xids[0])
 
 
 def _dumps(facts: Facts) -> Conclusion | None:
@@ -687,7 +702,11 @@ def _machine(facts: Facts) -> Conclusion | None:
         line = next(iter((*hints, *facts.of("tool_output"))), None)
         if line:
             others.insert(0, line.signature.program)
-        return Conclusion("no_end", NOT_JUDGED.format(listed(others, 4) or "these lines"), line)
+        why = (
+            "no rule decides from this whether the machine is sound; read and not judged:"
+            f" {listed(others, 4) or 'these lines'}"
+        )
+        return Conclusion("no_end", why, line)
     why = f"the output of the machine's tools shows no fault in {listed(judged, 4)}"
     if others := [name for of, names in facts.of_tools.values() if not of for name in names]:
         why += f", and does not report {listed(others, 4)}"
