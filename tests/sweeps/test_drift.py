@@ -94,6 +94,7 @@ SETTINGS = yaml.safe_load("""
 - {facts: {node.slurm.cgroup.constrain_devices: false}}
 - {facts: {driver.parameters: {OpenRmEnableUnsupportedGpus: '1', EnableStreamMemOPs: '1'}}}
 - {facts: {'limits.scopes[*].memlock_soft_bytes': 65536}}
+- {facts: {'limits.scopes[0].memlock_soft_bytes': 65536}}
 - {facts: {node.numa_nodes: 8}}
 - {facts: {node.clock_source: hpet}}
 - {facts: {'node.cpu.frequency.governors': [powersave]}}
