@@ -50,17 +50,9 @@ _HOSTS = (
     re.compile(r"\b[a-z_][\w.-]{0,31}@(?P<host>[A-Za-z][\w-]{1,62})(?=[: ~]|$)"),
     re.compile(r"\bon node (?P<host>[A-Za-z][\w.-]{1,80})"),
 )
-_NO_HOSTS = ("localhost", "cuda", "any", "all", "the", "this", "a")
-_PUBLIC = (
-    "github.com",
-    "docs.nvidia.com",
-    "docs.pytorch.org",
-    "pytorch.org",
-    "docs.kernel.org",
-    "bugs.launchpad.net",
-    "man7.org",
-    "huggingface.co",
-)
+_NO_HOSTS = "localhost cuda any all the this a"
+_PUBLIC = """github.com docs.nvidia.com docs.pytorch.org pytorch.org docs.kernel.org
+bugs.launchpad.net man7.org huggingface.co"""
 _KEPT_V4 = ("127.0.0.1", "0.0.0.0", "255.255.255.255")  # noqa: S104 -- names, nothing is bound
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -141,7 +133,7 @@ class Mask:
 
     def _domain(self, found: re.Match[str]) -> str:
         name = found.group()
-        if name.endswith(_PUBLIC):
+        if name.endswith((*_PUBLIC.split(),)):
             return name
         return self._hosts.get(name.split(".")[0]) or self._named("host", name).replace(
             "<host-", "<domain-"
@@ -167,7 +159,7 @@ def hosts_in(value: Any) -> Iterator[str]:
         for pattern in _HOSTS:
             for found in pattern.finditer(text):
                 name = found["host"].rstrip(".-")
-                if not name.replace(".", "").isdigit() and name.lower() not in _NO_HOSTS:
+                if not name.replace(".", "").isdigit() and name.lower() not in _NO_HOSTS.split():
                     yield name
 
 

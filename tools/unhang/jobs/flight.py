@@ -25,7 +25,7 @@ _MESSAGE = re.compile(
 )
 _LIBRARY = re.compile(r"(?:^|/)(?:site-packages|dist-packages|torch|lib/python3\.\d+)/|^<")
 # operations whose members must bring as many elements; gathers and exchanges may be uneven
-_SAME_SIZES = """all_reduce allreduce broadcast reduce _all_gather_base _allgather_base
+_SAME_SIZES = """all_reduce allreduce broadcast reduce _all_gather_base _allgather_base send recv
 all_gather_into_tensor _reduce_scatter_base reduce_scatter_tensor"""
 
 
@@ -131,9 +131,7 @@ def _text(value: Any) -> str:
 def _sizes(each: Mapping[str, Any], operation: str) -> str:
     """What the members must agree on. Only the number of elements counts, not their shape."""
     sizes = each.get("input_sizes")
-    if operation not in {*_SAME_SIZES.split(), "send", "recv"} or not isinstance(
-        sizes, (list, tuple)
-    ):
+    if operation not in _SAME_SIZES.split() or not isinstance(sizes, (list, tuple)):
         return ""
     rows = [one for one in sizes[:64] if isinstance(one, (list, tuple))]
     if len(rows) != len(sizes) or not all(

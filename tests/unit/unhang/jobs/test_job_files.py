@@ -311,13 +311,13 @@ def test_scripts_alone_are_no_log_that_stops(tmp_path, capsys):
     (tmp_path / "pod.yaml").write_text(POD)
     assert cli.main(["diagnose", str(tmp_path / "pod.yaml")]) == 2
     assert (
-        "there is no log of a job, only what starts one; unhang lint checks it"
+        "there is no log of a job, only what starts a job; unhang lint checks it"
         in capsys.readouterr().err
     )
     assert cli.main(["diagnose", str(tmp_path)]) == 2
     shown = capsys.readouterr()
     assert (
-        "there is no log of a job, only what starts one; unhang lint checks it" in shown.err
+        "there is no log of a job, only what starts a job; unhang lint checks it" in shown.err
         and shown.out == ""
     )
     (tmp_path / "job.sbatch").write_text(STUCK)

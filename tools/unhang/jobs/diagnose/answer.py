@@ -203,13 +203,12 @@ def _failure(one: Mapping[str, Any]) -> dict[str, Any]:
     return failure_row(one["text"], one.get("rank"), one.get("host"), one["file"], one["line"])
 
 
+_CAUSE = "cause title certainty owner where"
+
+
 def _cause_row(one: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "cause": one["cause"],
-        "title": one["title"],
-        "certainty": one["certainty"],
-        "owner": one["owner"],
-        "where": one["where"],
+        **{name: one[name] for name in _CAUSE.split()},
         "lines": [
             {"file": line["file"], "line": line["line"], "text": line["text"]}
             for line in one["evidence"]

@@ -72,9 +72,6 @@ MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
 MOST_JOB_FILES = 200
 # remarks that an exception of the program does not need
 OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")
-PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
-# facts of a script that describe the job, in addition to its settings
-JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")
 
 
 def with_printed(facts: Facts, reference: Reference) -> tuple[Facts, list[Evidence]]:
@@ -211,12 +208,12 @@ def _read_job_file(
     if kind not in ("python", DEEPSPEED):
         with path.open("rb") as stream:
             read = scan_blocks(read_blocks(stream, Input(name)), name, sieve)
-        # of a script the lines that configure the job: what lint reads as set for all of it
+        # of a script the lines that describe or configure the job: what lint reads as set for it
         lasting = set(job.settings)
         own = [
             event
             for event in read.events
-            if event.fact in JOB_FACTS
+            if event.fact in ("one_gpu_per_task", "several_local_ranks")
             or (event.fact == "setting" and (event.fields["name"] or "", event.line) in lasting)
         ]
         scan = replace(read, job=job) if job.has_state else replace(scan, events=own)
@@ -366,7 +363,7 @@ def _remarks(facts: Facts, causes: Sequence[Cause]) -> list[dict[str, Any]]:
     where it is the cause."""
     seen: dict[str, dict[str, Any]] = {}
     without = [
-        PLUGIN_NOT_FOUND
+        "nccl-pxn-plugin-none"
         for cause in causes
         if cause.id == "net_plugin_not_loaded" and cause.severity != "info"
     ]

@@ -45,7 +45,7 @@ def waits_of_log(
         steps = [step for step in shown.steps if step.group not in entered]
         behind = _of_ranks(waited_for(groups, steps, seen, waiting=elsewhere))
         answer = behind if behind.roots or behind.ring else answer
-    waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
+    waiting = answer.waiting
     silent = {*answer.roots} - seen
     absent = {*answer.roots} - shown.ranks
     out = too_many(absent, spoke, waiting)
@@ -63,7 +63,7 @@ def waits_of_log(
             others = replace(answer, roots=(), waits=(), follows=follows)
         missing = () if are_all_there else answer.missing
         return replace(others, certainty=POSSIBLE, missing=missing)
-    if waiting and not answer.roots and not answer.ring:
+    if (answer.waits or answer.follows) and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting.union(elsewhere), shown)
     # nobody gave up: it may only come later; or it waits too, and for whom is open
     is_late = silent and any(wait.operation == SET_UP for wait in answer.waits)
@@ -133,8 +133,7 @@ def _of_ranks(answer: WaitedFor) -> WaitedFor:
 
 def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogGroups) -> WaitedFor:
     """The members of the groups are not known, and nearly all ranks wait: then for the others."""
-    entered = (*answer.full, *answer.different)
-    waiting = {*waiting, *(rank for wait in entered for rank in wait.waiting)}
+    waiting = {*waiting, *(rank for wait in answer.different for rank in wait.waiting)}
     others = tuple(sorted({*range(max(waiting | shown.ranks) + 1)} - waiting))
     if not are_few(others, waiting):
         return answer

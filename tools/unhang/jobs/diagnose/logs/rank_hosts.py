@@ -24,7 +24,7 @@ _ELSEWHERE = re.compile(
     r"(?:^|[;&|] {0,3}|\bdo )(?:sudo )?(?:ssh (?:-\w+ )*(?:\w+@)?([A-Za-z][\w.-]*) (?!.*\bssh )\S"
     r"|(pdsh|clush|ssh|ansible)\b|(?:srun|kubectl|docker|podman|apptainer|scontrol)\b)"
 )
-_LABELLED = re.compile(r"([A-Za-z][\w.-]{0,60}\d): ")
+_LABELLED = re.compile(r"([A-Za-z][\w.-]{0,60}\d): (?!\[?[Rr]ank)")  # else of a rank
 _HEADING = re.compile(
     r"([-=#*>]{2,20} ?)?(([A-Za-z][\w-]{0,60}?)\d{1,9})(?::|(?: ?[-=#*<]{2,20}))?\s*"
 )
@@ -73,7 +73,7 @@ def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
 def hosts_of_lines(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(host, the line without its label) for each line: the host that pdsh and clush print before
     it, else that of the heading above, else that of the prompt above or of what it asks; "" where
-    nothing tells."""
+    nothing says so."""
     labels = [*map(_LABELLED.match, lines)]
     is_labelled = sum(map(bool, labels)) * 3 > len(lines) * 2
     host, stem, asked = "", "", None

@@ -34,7 +34,7 @@ _NUMBERED, _BELOW = re.compile(rb"(?m)^ {0,4}\d{1,5}: "), re.compile(rb"(?m)^[ \
 
 
 def are_numbers_of_a_list(text: bytes) -> bool:
-    """Whether numbers begin lines as those of `ip addr` do, which count what is told below them: a
+    """Whether numbers begin lines as those of `ip addr` do, which count the entries of a list: a
     launcher labels each line, also one that is indented."""
     return len(_BELOW.findall(text)) >= len(_NUMBERED.findall(text)) > 0
 

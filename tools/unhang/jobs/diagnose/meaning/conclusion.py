@@ -59,11 +59,6 @@ from unhang.jobs.diagnose.ras_standing import kind_and_words, named_roots
 _ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
 _NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?")
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 3}
-ASK_IN_ONE_PLACE = (
-    "the stacks of the remaining ranks, and on what {} waits, printed by each rank (a key, a file,"
-    " a number of processes): differs between ranks: their seed or settings; the same: a rank that"
-    " ended, or what an earlier run left (ls -la /dev/shm, lock files)"
-)
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
 LONGEST_WORDS, MOST_FILES = 160, 3
@@ -72,38 +67,16 @@ ASK_RAS_AGAIN = (
     "ncclras -v > ras-1; sleep 10; ncclras -v > ras-2; unhang diagnose ras-1 ras-2\n"
     "counts that rise show a job that runs; others show which rank is waited for"
 )
-STACKS_MOVED = (
-    "ranks are elsewhere than in the look before, so the job went on between the two; whether one"
-    " of them is slow, unhang inspect --slow shows"
-)
 RAS_ALIKE = (
     "all ranks have launched equally many operations, as NCCL's RAS counts them; it does"
     " not report whether they end"
-)
-RAS_EVEN = (
-    "NCCL's RAS counts equally many launches of all {} ranks, so nobody is absent: the operation"
-    " itself does not end, for the network or a GPU carries nothing"
 )
 RAS_AHEAD = (
     "fewer ranks are one operation ahead than behind, in one answer of NCCL's RAS: a job that runs"
     " looks so between two launches"
 )
-DUMPS_NAME_NOBODY = (
-    "these dumps show no rank that others wait for: their operations have ended, the job was"
-    " moving, or all ranks are in the same one"
-)
 SERVES = "the server started, and no later line shows that it failed or hangs"
-NO_LOG = (
-    "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the"
-    " job's log"
-)
-CHECK_SETTINGS = (
-    "settings that a text recommends: unhang lint FILE says which of them are wrong or hide a fault"
-)
-NO_LOG_AMONG = (
-    "there is no log of a job, only what starts one; unhang lint checks it, and diagnose reads it"
-    " together with the job's log"
-)
+NO_LOG = "starts a job; unhang lint checks it, and diagnose reads it together with the job's log"
 MOST_LAST_WORDS = 3
 
 
@@ -128,7 +101,15 @@ def describe_conclusion(conclusion: Conclusion) -> dict[str, Any]:
 
 def stacks_that_moved(facts: Facts) -> Conclusion | None:
     """Two looks at the stacks show that the job goes on."""
-    return Conclusion("healthy", STACKS_MOVED) if facts.seen.goes_on and not facts.faults else None
+    return (
+        Conclusion(
+            "healthy",
+            "ranks are elsewhere than in the look before, so the job went on between the two;"
+            " whether one of them is slow, unhang inspect --slow shows",
+        )
+        if facts.seen.goes_on and not facts.faults
+        else None
+    )
 
 
 def stacks_in_one_place(facts: Facts) -> Conclusion | None:
@@ -139,7 +120,16 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
         f"the stacks of {named_ranks(place.ranks)} are in {place.call}: each waits there for"
         " others that do not come, or wait for something else"
     )
-    return Conclusion("no_end", why, place.line, (ASK_IN_ONE_PLACE.format(place.call),))
+    return Conclusion(
+        "no_end",
+        why,
+        place.line,
+        (
+            f"the stacks of the remaining ranks, and on what {place.call} waits, printed by each"
+            " (a key, a file, a number of processes): differs: their seed or settings; the same:"
+            " a rank that ended, or what an earlier run left (ls -la /dev/shm, lock files)",
+        ),
+    )
 
 
 def all_at_one_work(facts: Facts) -> Conclusion | None:
@@ -373,7 +363,12 @@ def _collective(facts: Facts) -> Conclusion:
         )
         return Conclusion("no_end", why, one.event, (ASK_ONE_RANK.format("every rank"),))
     if facts.ras and (ranks := facts.ras.even_ranks):
-        return Conclusion("no_end", f"{why}; {RAS_EVEN.format(ranks)}", one.event)
+        return Conclusion(
+            "no_end",
+            f"{why}; NCCL's RAS counts equally many launches of all {ranks} ranks, so nobody is"
+            " absent: the operation itself does not end, for the network or a GPU carries nothing",
+            one.event,
+        )
     whom = named_ranks(missing) if missing else "every other rank"
     said = [
         f"rank {rank} last printed: {shown_line(facts.words[rank])}"
@@ -495,7 +490,7 @@ def _no_log(facts: Facts, inputs: Sequence[Input]) -> Conclusion | None:
     if not is_from_a_program(facts):
         return Conclusion("nothing", _nothing(inputs), first=_page(facts, inputs))
     return (
-        Conclusion("nothing", NO_LOG_AMONG)
+        Conclusion("nothing", f"there is no log of a job, only what {NO_LOG}")
         if inputs and all(NO_LOG in one.notes for one in inputs)
         else None
     )
@@ -534,7 +529,7 @@ def _page(facts: Facts, inputs: Sequence[Input]) -> tuple[str, ...]:
         return ()
     return (
         *names_in("bring"),
-        *[CHECK_SETTINGS][
+        *["settings that it recommends: unhang lint FILE says which are wrong or hide a fault"][
             : any(one.fact in SETTINGS or one.kind == "folklore" for one in facts.events)
         ],
     )
@@ -621,7 +616,8 @@ def _dumps(facts: Facts) -> Conclusion | None:
         "no_end",
         "the job went on while these dumps were made, so they show no hang"
         if facts.flights.went_on
-        else DUMPS_NAME_NOBODY,
+        else "these dumps show no rank that others wait for: their operations have ended, the job"
+        " was moving, or all ranks are in the same one",
     )
 
 
