@@ -151,7 +151,7 @@ def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(
     )
     booted.shell(f"truncate -s 200 {kept} && mv /srv/repository /srv/away")
     refused = call(node, "state_restore", id=state_id)
-    assert "found 200 bytes with SHA-256" in refused["msg"]
+    assert "it is 200 bytes with SHA-256" in refused["msg"]
     assert versions(node) == [NEW, NEW]
     booted.shell("mv /srv/away /srv/repository")
     assert call(node, "state_restore", id=state_id)["changed"], "a repository has the very file"
