@@ -76,17 +76,20 @@ def hosts_of_lines(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     nothing says so."""
     labels = [*map(_LABELLED.match, lines)]
     is_labelled = sum(map(bool, labels)) * 3 > len(lines) * 2
-    host, stem, asked = "", "", None
+    host, stem, asked, above = "", "", None, ""
     for label, line in zip(labels, lines, strict=True):
         if prompt := _PROMPT.match(line):
             asked = _ELSEWHERE.search(prompt[2])
             host, stem = (asked or prompt)[1] or "", ""
         elif heading := _HEADING.fullmatch(line):
             marks, name, own = heading.groups()
-            if not asked:
+            if above and {*above} == {"-"}:  # as clush -b and dshbak print it
+                host = name
+            elif not asked:
                 host = "" if marks else host
             elif asked[2] and (name in asked.string or (marks and stem in ("", own))):
                 host, stem = name, own
+        above = line.strip()
         yield (label[1], line[label.end() :]) if label and is_labelled else (host, line)
 
 

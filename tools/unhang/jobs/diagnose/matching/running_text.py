@@ -18,7 +18,7 @@ OF_A_MACHINE = re.compile(
     rb"^ *\[?[\w.@~: /-]{0,60}\]?\$ \w|^[-=*#+]{9}|\S {3,40}[^ \n]|[a-z]=\w[^\n]{0,80}[a-z]=\w|"
     rb"^[a-z][\w.-]{1,40}: |\w\.\w{1,4}:\d{1,6}\]|^\(\w{1,60} pid="
 )
-SET_OFF = re.compile(rb"(?: {4}|\t|> ?)\s*[^\s\w]")  # as Markdown does
+SET_OFF = re.compile(rb"> ?\S|(?: {4}|\t)\s*[^\s\w]")  # as Markdown does
 _END = re.compile(rb"[a-z][)\"']?[.?!](?:\s|\Z)")
 _WORDS = re.compile(rb"(?:(?<!\S)[(\"'`]?[A-Za-z][A-Za-z'-]{0,19}[)\"'`.,;:?!]{0,3} ){5}")
 

@@ -67,14 +67,6 @@ ASK_RAS_AGAIN = (
     "ncclras -v > ras-1; sleep 10; ncclras -v > ras-2; unhang diagnose ras-1 ras-2\n"
     "counts that rise show a job that runs; others show which rank is waited for"
 )
-RAS_ALIKE = (
-    "all ranks have launched equally many operations, as NCCL's RAS counts them; it does"
-    " not report whether they end"
-)
-RAS_AHEAD = (
-    "fewer ranks are one operation ahead than behind, in one answer of NCCL's RAS: a job that runs"
-    " looks so between two launches"
-)
 SERVES = "the server started, and no later line shows that it failed or hangs"
 NO_LOG = "starts a job; unhang lint checks it, and diagnose reads it together with the job's log"
 MOST_LAST_WORDS = 3
@@ -406,7 +398,14 @@ def _ras(facts: Facts) -> Conclusion | None:
         )
     if not (named := named_roots(ras)):
         return Conclusion(
-            "no_end", RAS_AHEAD if ras.standing.lags else RAS_ALIKE, None, (ASK_RAS_AGAIN,)
+            "no_end",
+            "fewer ranks are one operation ahead than behind, in one answer of NCCL's RAS: a job"
+            " that runs looks so between two launches"
+            if ras.standing.lags
+            else "all ranks have launched equally many operations, as NCCL's RAS counts them; it"
+            " does not report whether they end",
+            None,
+            (ASK_RAS_AGAIN,),
         )
     ask = [ASK_RAS_AGAIN] * (ras.looks == 1)
     if place := ras.places.get(named[0]):

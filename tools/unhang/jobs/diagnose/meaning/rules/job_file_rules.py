@@ -129,20 +129,6 @@ def slow(facts: Facts) -> Event | None:
     return None if hang_signs(facts) else next(iter(speed_falls(facts)), None)
 
 
-EXPLAINED = {
-    one.__name__: one
-    for one in (
-        some_ranks_wait,
-        some_ranks_wait_sharded,
-        device_in_doubt,
-        no_such_device,
-        did_not_meet,
-        system_call_failed,
-        memory_not_registered,
-        slow,
-        process_killed,
-    )
-}
 PARTS_RANKS = "rank_desync_app"
 
 
@@ -160,7 +146,7 @@ def _of_findings(facts: Facts) -> Iterator[Evidence]:
             (file, one) for file in facts.job for one in file.findings if one.rule in row["rules"]
         ]
         traits = _traits(facts, row["trait"])[:1]
-        event = EXPLAINED[row["explains"]](facts) if found or traits else None
+        event = globals()[row["explains"]](facts) if found or traits else None  # one of the above
         if event is None:
             continue
         for file, trait in traits:

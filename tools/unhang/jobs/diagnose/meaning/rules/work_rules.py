@@ -370,7 +370,9 @@ def _sides(facts: Facts, name: str) -> Sides:
         rank = facts.rank_of_process.get((one.prefix.host, one.prefix.pid), rank_of(one))
         value = str(one.fields["value"]).strip("\"'").lower()
         who = one.file if rank is None else rank
-        sides.setdefault(f"{name}={value}", {}).setdefault(who, one)
+        # on the node of the store it may be the same address by another name
+        if value not in ("localhost", "127.0.0.1"):
+            sides.setdefault(f"{name}={value}", {}).setdefault(who, one)
     return sides
 
 
