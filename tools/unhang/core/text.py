@@ -31,8 +31,9 @@ STACKED_MARKS = 2  # more combining marks than this on one letter paint over the
 
 _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
-_PLAIN = dict(zip("·×–—‘’“”µ", "-x--''\"\"u", strict=True))
-_PLAIN |= {"…": "...", "→": "->", "°": " deg "}
+# the quick check reads it with Python 3.8
+_PLAIN = dict(zip("·×–—‘’“”µ", "-x--''\"\"u"))  # noqa: B905
+_PLAIN.update({"…": "...", "→": "->", "°": " deg "})
 
 
 def visible(value: object, limit: int = CUT_AT) -> str:
