@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import mmap
 import os
-import pickle
 import resource
-import select
 import signal
 import struct
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +46,36 @@ def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) ->
     exceptions are raised here. mark(text) is cheap: it names the next task, in case that never
     ends; mark("") ends the task."""
     shared = mmap.mmap(-1, 2 * MARK_BYTES + _TIMES.size)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        _child(work, limits, shared, writer)
-    os.close(writer)
-    late = True
+    reader, writer = Pipe(duplex=False)
+    child = get_context("fork").Process(target=_child, args=(work, limits, shared, writer))
+    before_s = _used_by_children_s()
+    child.start()
+    writer.close()
+    value: Any = None
+    kind, patience_s = "time", 0
     try:
-        answer, late = _read(reader, time.monotonic() + limits.wall_s)
+        if reader.poll(limits.wall_s):
+            patience_s = 10
+            kind, value = reader.recv()
+    except EOFError:  # it ended before it had answered
+        kind = "crash"
     finally:
-        os.close(reader)
-        signal_number, used_s = _end(child, 0 if late else 10)
-    return _result(answer, late, signal_number, _last_and_costliest(shared, used_s))
+        child.join(patience_s)
+        child.kill()
+        child.join()
+    last, costliest = _last_and_costliest(shared, _used_by_children_s() - before_s)
+    if kind == "raised":
+        raise value
+    if kind == "done":
+        return value
+    is_cpu = kind == "crash" and -(child.exitcode or 0) in (signal.SIGXCPU, signal.SIGKILL)
+    return Stopped("cpu", costliest) if is_cpu else Stopped(kind, last)
+
+
+def _used_by_children_s() -> float:
+    """The processor time of children that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Mark:
@@ -101,9 +115,12 @@ class Mark:
 
 
 def _child(
-    work: Callable[[Callable[[str], None]], Any], limits: Limits, shared: mmap.mmap, writer: int
+    work: Callable[[Callable[[str], None]], Any],
+    limits: Limits,
+    shared: mmap.mmap,
+    writer: Connection,
 ) -> None:
-    """Does the work in the child process; never returns."""
+    """Does the work in the child process."""
     try:
         _limit(limits)
         result: tuple[str, Any] = ("done", work(Mark(shared, limits.cpu_s)))
@@ -112,14 +129,10 @@ def _child(
     except BaseException as problem:
         result = ("raised", problem)
     try:
-        data = pickle.dumps(result)
+        writer.send(result)
     except Exception as problem:  # an exception that cannot be pickled is reported by its text
-        data = pickle.dumps(
-            ("raised", RuntimeError(f"{type(result[1]).__name__}: {result[1]} ({problem})"))
-        )
-    with open(writer, "wb", closefd=True) as out:
-        out.write(data)
-    os._exit(0)
+        text = f"{type(result[1]).__name__}: {result[1]} ({problem})"
+        writer.send(("raised", RuntimeError(text)))
 
 
 def _limit(limits: Limits) -> None:
@@ -142,35 +155,6 @@ def _allowed(kind: int, wanted: int) -> int:
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
 
-def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
-    """(the child's output, whether the deadline passed first)."""
-    pieces: list[bytes] = []
-    while True:
-        remaining_s = deadline - time.monotonic()
-        if remaining_s <= 0 or not select.select([reader], [], [], remaining_s)[0]:
-            return b"".join(pieces), True
-        piece = os.read(reader, 1 << 16)
-        if not piece:
-            return b"".join(pieces), False
-        pieces.append(piece)
-
-
-def _end(child: int, patience_s: float) -> tuple[int, float]:
-    """Waits for a child that should end, and kills it after that time. Returns the signal that
-    ended it, 0 if there was none or it was killed here, and its processor time."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        done, status, used = os.wait4(child, os.WNOHANG)
-        if done:
-            return os.WTERMSIG(status) if os.WIFSIGNALED(
-                status
-            ) else 0, used.ru_utime + used.ru_stime
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    _, _, used = os.wait4(child, 0)
-    return 0, used.ru_utime + used.ru_stime
-
-
 def _last_and_costliest(shared: mmap.mmap, used_s: float) -> tuple[str, str]:
     """The last name, and the name with the most processor time: the rule that runs when the time is
     over need not be the one that used it."""
@@ -180,22 +164,3 @@ def _last_and_costliest(shared: mmap.mmap, used_s: float) -> tuple[str, str]:
     )
     began_s, most_s = _TIMES.unpack(shared[2 * MARK_BYTES :])
     return last, costliest if costliest and most_s > used_s - began_s else last
-
-
-def _result(answer: bytes, late: bool, signal_number: int, at: tuple[str, str]) -> Any:
-    last, costliest = at
-    if late:
-        return Stopped("time", last)
-    if not answer:
-        return (
-            Stopped("cpu", costliest)
-            if signal_number in (signal.SIGXCPU, signal.SIGKILL)
-            else Stopped("crash", last)
-        )
-    # from our own child, over a pipe that nobody else has
-    kind, value = pickle.loads(answer)  # noqa: S301
-    if kind == "memory":
-        return Stopped("memory", last)
-    if kind == "raised":
-        raise value
-    return value
