@@ -52,7 +52,7 @@ from unhang.jobs.diagnose.meaning.events import (
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
 from unhang.jobs.diagnose.waits import row_of_waits, waits_in_words, waits_of_log
 from unhang.jobs.flight import Flight
-from unhang.jobs.flight_steps import recording_of
+from unhang.jobs.flight_steps import ranked, recording_of
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
@@ -277,7 +277,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         tuple(dict.fromkeys(filter(None, named))),
         size,
         last,
-        recording_of(flights, at.waits),
+        _recorded(flights, at.waits, timeouts),
         traced,
         job,
         {rank: line for scan in scans for rank, line in scan.words.steps.items()},
@@ -288,6 +288,28 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         # a watchdog that gave up is later than any look
         at._replace(goes_on=at.goes_on and not timeouts),
         {scan.file: scan.end for scan in scans if scan.end and not scan.is_prose},
+    )
+
+
+def _recorded(
+    flights: Sequence[Flight], waiting: Iterable[int], timeouts: Sequence[Timeout]
+) -> Recording | None:
+    """What the dumps show; nothing of a job that ended all that was open in an earlier dump of a
+    rank. It may have hung since, which the line of a watchdog shows."""
+    found, last = recording_of(flights, waiting), ranked(flights)
+    if (
+        found
+        and not timeouts
+        and any(_went_on(one, last[one.rank]) for one in flights if one.rank in last)
+    ):
+        return replace(found, answer=WaitedFor(), went_on=True)
+    return found
+
+
+def _went_on(earlier: Flight, last: Flight) -> bool:
+    return any(
+        last.status.get(group, (-1, -1))[1] >= enqueued > completed
+        for group, (enqueued, completed) in earlier.status.items()
     )
 
 

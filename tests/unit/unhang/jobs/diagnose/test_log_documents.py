@@ -1,5 +1,5 @@
 """Messages in documents of log collectors are read as a log: JSON in any layout, the journal's,
-XML, tables, several messages on a line."""
+tables, several messages on a line."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ WAITS = [
     " Timeout(ms)=600000) ran for 600037 milliseconds before timing out."
     for rank in range(2)
 ]
-REFUSED = (
-    "h1:7:9 [0] misc/socket.cc:480 NCCL WARN socketStartConnect: Connect to 172.17.0.1<45511>"
-    " failed : Connection refused"
-)
 LINES = [*WAITS, "plain words of the job"]
-ESCAPED = [
-    line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for line in [*WAITS, REFUSED]
-]
 
 
 def rows(key, lines=LINES):
@@ -42,11 +34,6 @@ DOCUMENTS = {
     ),
     "two-objects-on-a-line": "".join(json.dumps(one) for one in rows("log")),
     "two-messages-in-one": json.dumps([{"log": " ".join(LINES)}]),
-    "xml": (
-        "<events>\n"
-        + "".join(f"<event><message>{line}</message></event>" for line in ESCAPED)
-        + "\n</events>"
-    ),
     "table": "".join(f"| 2026-11-23 10:00:00 | worker-0 | {line} |\n" for line in LINES),
 }
 
@@ -67,21 +54,12 @@ def test_line_of_a_message_is_that_of_the_document(tmp_path):
     assert "SeqNum=1516" in log.read_text().splitlines()[first["line"] - 1]
 
 
-def test_signs_that_xml_writes_otherwise_are_read(tmp_path):
-    log = tmp_path / "export.xml"
-    log.write_text(DOCUMENTS["xml"])
-    assert "peer 172.17.0.1<45511>" in str(diagnose([str(log)])) or "172.17.0.1<45511>" in str(
-        diagnose([str(log)])
-    )
-
-
 @pytest.mark.parametrize(
     "text",
     [
         '[{"message": "Watchdog',
         '{"message": ' + "[" * 2000,
         '[{"message": 3}]',
-        "<message>",
         "[rank0]: step 1\n",
     ],
 )

@@ -201,16 +201,18 @@ def test_recorder_dumps_name_the_ranks_that_called_another_collective(tmp_path):
     assert answer["causes"][0]["cause"] == "rank_desync_app"
 
 
-def test_recorder_dump_as_json_reads_like_the_pickle(tmp_path):
-    (tmp_path / "trace_0.json").write_text(
-        json.dumps({"version": "2.5", "pg_config": {}, "rank": 3, "entries": [entry(1)]})
-    )
+@pytest.mark.parametrize("gave_up", [False, True])
+def test_dumps_between_which_ranks_went_on_accuse_nobody_but_after_a_timeout(tmp_path, gave_up):
+    for seq in (1, 50):
+        for rank, state in enumerate(("scheduled", "scheduled", "completed")):
+            call = entry(seq - (rank == 2), state=state)
+            status = {"last_enqueued_collective": seq, "last_completed_collective": seq - 1}
+            content = {"rank": rank, "pg_status": {"0": status}, "entries": [call]}
+            (tmp_path / f"{seq:02}{rank}.json").write_text(json.dumps(content))
+    (tmp_path / "log").write_text(watchdog(0, 50) if gave_up else "step 50 loss 2.1\n")
     answer = diagnose([str(tmp_path)])
-    assert answer["inputs"][0]["kind"] == "dump"
-    assert answer["facts"]["flight_recorder"] == {
-        "ranks": {"count": 1, "ranks": "3"},
-        "waited_for": None,
-    }
+    assert [one["where"] for one in answer["causes"][:1]] == [["rank 2"]] * gave_up
+    assert ("went on while these" in answer["outcome"]["why"]) != gave_up
 
 
 class Planted:

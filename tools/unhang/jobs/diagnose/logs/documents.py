@@ -1,9 +1,8 @@
-"""Messages in a JSON or XML document of a log collector, whatever its layout: one object or many,
+"""Messages in a JSON document of a log collector, whatever its layout: one object or many,
 on one line or on several, nested or in a list."""
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterator
@@ -16,27 +15,23 @@ MESSAGES = _KEYS.split()
 TIMES = ("time", "@timestamp", "timestamp", "ts", "__REALTIME_TIMESTAMP")
 DEEPEST = 12
 _BEGINS_JSON = re.compile(rb"\s{0,100}(?:\[\s{0,100}[\[{]|\{\s{0,100}\")")
-_BEGINS_XML = re.compile(rb"\s{0,100}<[?A-Za-z]")
-_ELEMENT = re.compile(
-    r"<(message|msg|log|line|text|Message|Data)\b[^>]{0,300}>(?:<!\[CDATA\[)?(.{0,20000}?)(?:\]\]>)?</\1>",
-    re.DOTALL,
-)
 _GAP = re.compile(r"[\s,]{0,1000}")
 
 
 def may_be_document(head: bytes) -> bool:
     """Whether a file begins as a document with messages, or of a tool that is known."""
-    if _BEGINS_JSON.match(head):
-        return any(f'"{key}"'.encode() in head for key in (*MESSAGES, "frames"))
-    return _BEGINS_XML.match(head) is not None and b"</" in head
+    keys = (*MESSAGES, "frames")
+    return bool(_BEGINS_JSON.match(head)) and any(f'"{key}"'.encode() in head for key in keys)
 
 
 def messages_in(text: str) -> list[tuple[int, str]]:
     """(line number, message) of a document, each line of a message by itself; [] if it is none or
     has no messages."""
-    found = [*_in_xml(text)] if text.lstrip()[:1] == "<" else [*_in_json(text)]
     return [
-        (number, line) for number, message in found for line in message.splitlines() if line.strip()
+        (number, line)
+        for number, message in _in_json(text)
+        for line in message.splitlines()
+        if line.strip()
     ]
 
 
@@ -93,13 +88,6 @@ def _text(value: Any) -> str | None:
     ):
         return bytes(value).decode("utf-8", "replace")
     return value if isinstance(value, str) and value.strip() else None
-
-
-def _in_xml(text: str) -> Iterator[tuple[int, str]]:
-    number, at = 1, 0
-    for found in _ELEMENT.finditer(text):
-        number, at = number + text.count("\n", at, found.start()), found.start()
-        yield number, html.unescape(found[2])
 
 
 def _one_line(value: Any) -> str:
