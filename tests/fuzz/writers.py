@@ -11,11 +11,12 @@ import shlex
 import yaml
 
 from unhang.act.plan.policy_from_nodes import policy_from_nodes, render_policy
+from unhang.core.ansible.plain_data import TEMPLATE_MARKS, data_for_ansible
 from unhang.core.ansible.slurm_inventory import inventory_of
 from unhang.core.errors import UserError
 from unhang.core.printing import safe_text
 from unhang.core.secrets_in_text import without_secrets
-from unhang.core.text import TEMPLATE_MARKS, cell_for_csv, data_for_ansible, visible
+from unhang.core.text import cell_for_csv, visible
 from unhang_node.base.parse.slurm import parse_nodes_json
 from unhang_node.change.drain.reasons import reason_for
 

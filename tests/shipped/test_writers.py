@@ -22,10 +22,11 @@ from unhang.act.plan.policy_from_nodes import (
     policy_from_nodes,
     render_policy,
 )
+from unhang.core.ansible.plain_data import data_for_ansible
 from unhang.core.baselines import bandwidth_rows
 from unhang.core.errors import UserError
 from unhang.core.smoke_result import Collective, Group
-from unhang.core.text import cell_for_csv, data_for_ansible
+from unhang.core.text import cell_for_csv
 from unhang.smoke import programs as smoke_programs
 from unhang.smoke.bootstrap import carried
 from unhang.smoke.result import judge

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from unhang.core.ansible.plain_data import why_not_plain
 from unhang.core.errors import UserError
 from unhang.core.smoke_result import LARGE_BYTES, SCHEMA, SmokeResult, smoke_result
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.core.text import visible, why_not_plain
+from unhang.core.text import visible
 
 BELOW_HISTORY = 0.9  # share of the lowest result that the fleet itself has reached
 LARGEST = 64 * 1024 * 1024  # a result over a thousand nodes is a few MB

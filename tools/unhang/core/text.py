@@ -5,8 +5,6 @@ function of the reader; docs/security.md has who uses which.
     marks, no endless strings
     cell_for_csv        a spreadsheet, which would compute what begins like a formula
     text_for_sarif      a message in SARIF, in which [text](address) would be a link
-    data_for_ansible    files and options that Ansible loads, where it would run what is between
-    {{ and }}
 
 Markup is not handled here: the HTML template escapes, the terminal renderer takes no markup at all.
 """
@@ -20,17 +18,13 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from unhang.core.errors import UserError
 from unhang.core.quotes import leading_words
 
 CUT_AT = 600
 # wide ones too: Excel computes them
 _FORMULA = re.compile(r"((?:^|[;\t|])[\s\"]*)([=+@\uff1d\uff0b\uff20\uff0d-])")
-TEMPLATE_MARKS = ("{{", "{%", "{#")
 STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
 
-_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
-_PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 # the quick check reads it with Python 3.8
 _PLAIN = dict(zip("·×–—‘’“”µ", "-x--''\"\"u"))  # noqa: B905
 _PLAIN.update({"…": "...", "→": "->", "°": " deg "})
@@ -58,16 +52,6 @@ def plain_value(value: object) -> str:
         return "(a value that cannot be shown)"
 
 
-def data_for_ansible(value: object) -> str:
-    """`value` as JSON (which is YAML too) that Ansible loads as data. Raises UserError for text
-    that it would run or refuse to read."""
-    if problem := why_not_plain(value):
-        raise UserError(
-            f"Ansible reads this text, and it {problem}, so it is not plain: {visible(value, 200)}"
-        )
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
 def cell_for_csv(text: str) -> str:
     """The text with an apostrophe before what a spreadsheet would compute: at the beginning, and
     behind a sign at which another country's one splits cells, inside the quotes of later cells too.
@@ -79,21 +63,6 @@ def cell_for_csv(text: str) -> str:
 def text_for_sarif(text: str) -> str:
     """The text without the sign by which a viewer finds a link (SARIF 2.1.0, 3.11.6)."""
     return text.replace("](", "] (")
-
-
-def why_not_plain(value: object) -> str | None:
-    """What makes a value more than data to Ansible: the mark of a template, or a character that
-    YAML refuses. None for plain values."""
-    if isinstance(value, Mapping):
-        return next(filter(None, map(why_not_plain, (*value, *value.values()))), None)
-    if isinstance(value, list | tuple):
-        return next(filter(None, map(why_not_plain, value)), None)
-    if not isinstance(value, str):
-        return None
-    if mark := next((one for one in TEMPLATE_MARKS if one in value), None):
-        return f"holds {mark}, with which a template begins"
-    odd = next((letter for letter in value if not letter.isprintable()), None)
-    return None if odd is None else f"holds the character U+{ord(odd):04X}"
 
 
 def _shown(letter: str) -> str:
@@ -129,39 +98,6 @@ def ascii_only(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode("ascii")
 
 
-def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str:
-    """`text` without the names of its host or device, so that equal findings of several nodes
-    compare equal."""
-    text = _without_word(text, host, "<host>")
-    if "-" in text:
-        text = _UUID.sub("<uuid>", text)
-    if ":" in text:
-        text = _PCI.sub("<pci>", text)
-    for value in (item or {}).values():
-        if isinstance(value, str):
-            text = _without_word(text, value, "<name>")
-        elif isinstance(value, int) and not isinstance(value, bool):
-            text = re.sub(rf"(?i)\b(gpu|link|port|device)([ _]?){value}\b", r"\1\2<n>", text)
-    return text
-
-
-def _without_word(text: str, word: str, sign: str) -> str:
-    """Replaces each whole `word`, without compiling a pattern, because every host would need its
-    own."""
-    if not word or word not in text:
-        return text
-    parts = text.split(word)
-    made = parts[0]
-    for after in parts[1:]:
-        alone = not (made and _in_word(made[-1])) and not (after and _in_word(after[0]))
-        made += (sign if alone else word) + after
-    return made
-
-
-def _in_word(letter: str) -> bool:
-    return letter.isalnum() or letter in "_.-"
-
-
 def wrapped(text: str, width: int, indent: int = 0, start: str = "") -> list[str]:
     """Lines of at most `width` columns, the later ones indented, by default below the text behind
     `start`; a word is never broken, so that it can be copied."""
@@ -183,21 +119,6 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def listed(parts: Sequence[str], most: int) -> str:
     """`a, b and 3 more`."""
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
-
-
-def without_markdown(text: str) -> str:
-    """A text with the signs escaped that Markdown, or HTML in it, would read as more."""
-    for sign, plain in (
-        ("&", "&amp;"),
-        ("<", "&lt;"),
-        ("|", "\\|"),
-        ("`", "'"),
-        ("[", "\\["),
-        ("*", "\\*"),
-        ("_", "\\_"),
-    ):
-        text = text.replace(sign, plain)
-    return text
 
 
 def flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

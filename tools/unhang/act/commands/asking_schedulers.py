@@ -14,10 +14,11 @@ from unhang.act.plan.plan_document import Job
 from unhang.act.plan.scheduler_jobs import parse_answer
 from unhang.core import project
 from unhang.core.ansible import ansible_env
+from unhang.core.ansible.plain_data import data_for_ansible
 from unhang.core.ansible.playbook_command import inventories_of, play_into
 from unhang.core.errors import UserError
 from unhang.core.strict_json import NotStrict, read_bounded
-from unhang.core.text import counted, data_for_ansible, visible
+from unhang.core.text import counted, visible
 
 MOST_BYTES = 256 * 1024 * 1024
 PLAYBOOK = "scheduler_jobs.yml"

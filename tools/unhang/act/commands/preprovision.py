@@ -24,6 +24,7 @@ from unhang.audit.commands.audit_ways import ReadOptions, folder_of
 from unhang.audit.report.gate import render_gate, render_gate_junit
 from unhang.core import project
 from unhang.core.ansible import ansible_env, packed_pynvml
+from unhang.core.ansible.plain_data import data_for_ansible
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import (
     ended_early,
@@ -50,7 +51,6 @@ from unhang.core.run.run_folder import as_typed
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import public_key
 from unhang.core.terminal import terminal_shape
-from unhang.core.text import data_for_ansible
 from unhang.judge.rules.rules import SEVERITIES
 
 FORMATS = ("table", "json", "junit")

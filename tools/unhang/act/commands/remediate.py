@@ -40,6 +40,7 @@ from unhang.act.rollout.undone import undone_of
 from unhang.audit.commands.filters import OPTIONS, add_filters, typed
 from unhang.core import project
 from unhang.core.ansible import ansible_env, controllers, packed_pynvml
+from unhang.core.ansible.plain_data import data_for_ansible
 from unhang.core.ansible.play_process import Played, stopped_once
 from unhang.core.ansible.playbook_command import (
     inventories_of,
@@ -63,7 +64,7 @@ from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run import run_folder
 from unhang.core.run.own_runs import is_own, own_inventories
 from unhang.core.terminal import terminal_shape
-from unhang.core.text import ascii_only, data_for_ansible, visible
+from unhang.core.text import ascii_only, visible
 
 EXAMPLES = """\
   unhang remediate                                       previews the plan of the last audit

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.core.ansible.plain_data import data_for_ansible, why_not_plain
 from unhang.core.strict_json import value_at
-from unhang.core.text import data_for_ansible, visible, why_not_plain
+from unhang.core.text import visible
 from unhang_node.base.parse.values import as_maps
 from unhang_node.base.versions.compare import check_version
 

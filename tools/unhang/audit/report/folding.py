@@ -15,8 +15,10 @@ from typing import Any
 from ClusterShell.RangeSet import RangeSet
 
 from unhang.core.run.findings import SEVERITIES, hosts_of
-from unhang.core.text import listed, visible, without_identities
+from unhang.core.text import listed, visible
 
+_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and no real number has more
 _INDEX = re.compile(r"\[\d+\]")
@@ -247,3 +249,36 @@ def unread_of(finding: Mapping[str, Any]) -> list[tuple[str, str]]:
         why = [str(row[key]) for key in ("status", "reason") if row.get(key)]
         rows.append((str(row.get("path") or "?"), ": ".join(why) or "not read"))
     return rows or [("?", str(finding.get("found") or "not read"))]
+
+
+def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str:
+    """`text` without the names of its host or device, so that equal findings of several nodes
+    compare equal."""
+    text = _without_word(text, host, "<host>")
+    if "-" in text:
+        text = _UUID.sub("<uuid>", text)
+    if ":" in text:
+        text = _PCI.sub("<pci>", text)
+    for value in (item or {}).values():
+        if isinstance(value, str):
+            text = _without_word(text, value, "<name>")
+        elif isinstance(value, int) and not isinstance(value, bool):
+            text = re.sub(rf"(?i)\b(gpu|link|port|device)([ _]?){value}\b", r"\1\2<n>", text)
+    return text
+
+
+def _without_word(text: str, word: str, sign: str) -> str:
+    """Replaces each whole `word`, without compiling a pattern, because every host would need its
+    own."""
+    if not word or word not in text:
+        return text
+    parts = text.split(word)
+    made = parts[0]
+    for after in parts[1:]:
+        alone = not (made and _in_word(made[-1])) and not (after and _in_word(after[0]))
+        made += (sign if alone else word) + after
+    return made
+
+
+def _in_word(letter: str) -> bool:
+    return letter.isalnum() or letter in "_.-"

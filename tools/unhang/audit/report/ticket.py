@@ -14,7 +14,7 @@ from unhang.audit.report.smoke_results import SmokeResult
 from unhang.core.run.findings import hosts_of
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.strict_json import value_at
-from unhang.core.text import visible, without_markdown
+from unhang.core.text import visible
 
 MOST_EVIDENCE = 20
 LONGEST = 2000  # characters of a value
@@ -175,4 +175,19 @@ def render_ticket(blocks: Sequence[Block]) -> str:
 
 def _escaped(text: str) -> str:
     """Without what a terminal, Markdown, or HTML in it, would read as more."""
-    return without_markdown(visible(without_secrets(text), LONGEST).replace("\\", "\\\\"))
+    return _without_markdown(visible(without_secrets(text), LONGEST).replace("\\", "\\\\"))
+
+
+def _without_markdown(text: str) -> str:
+    """A text with the signs escaped that Markdown, or HTML in it, would read as more."""
+    for sign, plain in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "\\|"),
+        ("`", "'"),
+        ("[", "\\["),
+        ("*", "\\*"),
+        ("_", "\\_"),
+    ):
+        text = text.replace(sign, plain)
+    return text

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.audit.report.folding import fold_findings, fold_items, fold_unread, item_label
+from unhang.audit.report.folding import (
+    fold_findings,
+    fold_items,
+    fold_unread,
+    item_label,
+    without_identities,
+)
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.findings import hosts_of
 
@@ -216,3 +222,34 @@ def test_two_thousand_nodes_with_fifty_findings_need_no_pairwise_comparison(monk
         return looked
 
     assert cost(400) <= cost(100) * 4.1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            ("GPU 3 (0000:3b:00.0) runs x8", "a", {"index": 3}),
+            ("GPU 4 (0000:5e:00.0) runs x8", "b", {"index": 4}),
+        ),
+        (("gpu1 has no route", "gpu1", None), ("gpu2 has no route", "gpu2", None)),
+        (("mlx5_2 is down", "a", {"name": "mlx5_2"}), ("mlx5_3 is down", "b", {"name": "mlx5_3"})),
+        (
+            ("GPU-12345678-1234-1234-1234-123456789abc is lost", "a", None),
+            ("GPU-87654321-1234-1234-1234-123456789abc is lost", "a", None),
+        ),
+    ],
+)
+def test_texts_that_differ_only_in_identities_compare_equal(one, other):
+    assert without_identities(*one) == without_identities(*other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("545.23.08", "5", None), ("535.23.08", "3", None)),
+        (("x8 lanes", "a", {"index": 8}), ("x4 lanes", "b", {"index": 4})),
+        (("gpu1 and gpu11", "gpu1", None), ("gpu2 and gpu12", "gpu2", None)),
+    ],
+)
+def test_values_that_only_look_like_identities_stay(one, other):
+    assert without_identities(*one) != without_identities(*other)
