@@ -16,7 +16,7 @@ CONTROLLER = """
     __init__ core.__init__ core.bounded_reads core.errors core.no_user_names core.printing core.quotes | core.secrets_in_text core.terminal | core.text core.strict_json
     | core.gpu_verbs core.junit core.labels core.nodeset core.strict_yaml core.redact core.json_text core.table
     | core.path_arguments core.project
-    core.child_processes core.command_lines core.limits core.line_pieces core.together core.list_arguments
+    core.child_processes core.command_lines core.limits core.line_pieces core.taken_signals core.together core.list_arguments
     | core.kept_files core.signing | core.schemas | core.run | core.catalogue | core.verdict core.ansible | core.smoke_result | core.baselines core.commands
     | judge.__init__ judge.rules | judge.fleet | judge.triage judge.reference
     | jobs.__init__ jobs.flight jobs.job_files jobs.ras_counts | jobs.flight_steps | jobs.lint smoke audit.__init__ | jobs.diagnose audit.report

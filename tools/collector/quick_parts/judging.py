@@ -16,7 +16,7 @@ from unhang.judge.rules.node_rules import (
     judge_rule,
     node_world,
 )
-from unhang.judge.rules.rules import compile_rule, node_names, tables_shape
+from unhang.judge.rules.rules import compile_rule, node_names
 from unhang.judge.rules.values import RuleStopped, Undecided
 
 
@@ -101,7 +101,7 @@ def judge(facts, policy, today, host="", groups=(), rule_ids=None):
     rule_ids: only these rules; all of this file by default.
     """
     tables = tables_here()
-    view = CatalogueView(tables, tables_shape(tables), tuple(data.RULE_IDS), today)
+    view = CatalogueView(tables, tuple(data.RULE_IDS), today)
     world = node_world(
         NodeView(host, tuple(groups), policy, "ok", "", "", to_fragment(facts["sections"])), view
     )

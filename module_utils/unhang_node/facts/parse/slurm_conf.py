@@ -12,7 +12,7 @@ from ...base.parse.values import clean, integer_or_none
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 TEXT = 256
@@ -101,12 +101,7 @@ def _matches(pieces: list[tuple[str, str]], name: str) -> bool:
 
 
 def _in_ranges(ranges: str, number: str) -> bool:
-    for each in ranges.split(","):
-        first, dash, last = each.partition("-")
-        low, high = (
-            integer_or_none(first),
-            integer_or_none(last) if dash else integer_or_none(first),
-        )
+    for first, low, high in _bounds(ranges):
         width_fits = (
             len(number) == len(first)
             if first.startswith("0")
@@ -115,6 +110,14 @@ def _in_ranges(ranges: str, number: str) -> bool:
         if low is not None and high is not None and width_fits and low <= int(number) <= high:
             return True
     return False
+
+
+def _bounds(ranges: str) -> Iterator[tuple[str, int | None, int | None]]:
+    """(lower end as written, both ends) of each range or number."""
+    for each in ranges.split(","):
+        first, dash, last = each.partition("-")
+        low = integer_or_none(first)
+        yield first, low, integer_or_none(last) if dash else low
 
 
 def expand(expression: str, most: int = WORDS) -> list[str]:
@@ -136,12 +139,7 @@ def expand(expression: str, most: int = WORDS) -> list[str]:
 
 def _numbers(ranges: str, most: int) -> list[str]:
     found: list[str] = []
-    for each in ranges.split(","):
-        first, dash, last = each.partition("-")
-        low, high = (
-            integer_or_none(first),
-            integer_or_none(last) if dash else integer_or_none(first),
-        )
+    for first, low, high in _bounds(ranges):
         if low is None or high is None or not 0 <= low <= high or high - low >= most:
             raise ValueError(f"[{ranges[:80]}] is not a range of at most {most} numbers")
         found += [

@@ -17,7 +17,7 @@ from unhang.judge.rules.compiled_catalogue import Catalogue
 from unhang.judge.rules.engine import Engine
 from unhang.judge.rules.expression import Path
 from unhang.judge.rules.node_rules import CatalogueView, Judged, NodeView
-from unhang.judge.rules.rules import Rule, tables_shape
+from unhang.judge.rules.rules import Rule
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 SERIOUS = ("critical", "error")
@@ -112,7 +112,6 @@ class PolicyJudge:
         rules = [rule for rule in catalogue.rules if rule.id in self._decides | self._foreseeable]
         view = CatalogueView(
             catalogue.tables,
-            tables_shape(catalogue.tables),
             tuple(rule.id for rule in catalogue.rules),
             today,
         )

@@ -316,26 +316,11 @@ def _left_as_found(node: NodeState, evidence: Evidence) -> NodeState:
 
 def _released(node: NodeState, evidence: Evidence) -> NodeState:
     others = str(evidence["drained_by_others"]) if evidence.get("drained_by_others") else ""
+    node = replace(node, locked=False, drained=False, drained_by_others=bool(others))
     if node.changed:
-        return replace(
-            node,
-            locked=False,
-            drained=False,
-            drained_by_others=bool(others),
-            state=RELEASED,
-            why=others,
-        )
+        return replace(node, state=RELEASED, why=others)
     why = joined(node.failure, others)
-    node = replace(
-        node,
-        locked=False,
-        drained=False,
-        drained_by_others=bool(others),
-        reserved=False,
-        releasing=False,
-        waits_since="",
-    )
-    return replace(node, state=POSTPONED, why=why)
+    return replace(node, state=POSTPONED, why=why, reserved=False, releasing=False, waits_since="")
 
 
 def _proof(step: str) -> Any:

@@ -47,6 +47,7 @@ from unhang.core.run import run_folder
 from unhang.core.run.documents import READ
 from unhang.core.run.own_runs import is_own, mark_as_own, own_inventories, own_options
 from unhang.core.run.run_input import read_run_input
+from unhang.core.taken_signals import signals_taken
 from unhang.core.text import counted
 
 WAYS = ("auto", "ansible", "clush", "slurm", "files")
@@ -260,7 +261,7 @@ def _read_files(options: ReadOptions, home: Path, folder: Path) -> bool:
     if options.inventory or options.go_on:
         hosts = opened(options, home, folder, [])
         try:
-            with _stopped_by_signals():
+            with signals_taken(signal.default_int_handler):
                 arrived = write_arrivals(
                     folder, {host.name: host.meant for host in hosts}, arrivals
                 )
@@ -287,7 +288,7 @@ def _write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], now: str) 
     comes, nothing is left of it. Raises UserError."""
     run_folder.make_folder(folder)
     try:
-        with _stopped_by_signals():
+        with signals_taken(signal.default_int_handler):
             arrived = write_arrivals(folder, None, arrivals)
             if not arrived.hosts:
                 raise UserError((arrived.faults or ["no document of a node was found"])[0])
@@ -310,22 +311,6 @@ def _write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], now: str) 
             shutil.rmtree(folder, ignore_errors=True)
     run_files.point_latest(folder)
     return arrived
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP stop as Ctrl-C does, unless they are ignored, as under nohup."""
-    taken = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    ]
-    before = {number: signal.signal(number, signal.default_int_handler) for number in taken}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def opened(

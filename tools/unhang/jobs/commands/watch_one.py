@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unhang.core.commands.in_place import Screen
 from unhang.core.errors import UserError
+from unhang.core.taken_signals import signals_taken
 from unhang.core.text import counted, visible
 from unhang.core.verdict.job import HUNG, IDLE, UNKNOWN
 from unhang.jobs.commands.watch_outputs import Outputs
@@ -69,24 +70,14 @@ class Job:
     wait: Callable[[float], object] = time.sleep
 
 
-@contextlib.contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """As a unit is stopped by systemd, or by a terminal that goes: the record of the watch is kept.
-    What is ignored, as under nohup, stays so."""
+def stopped_by_signals() -> AbstractContextManager[None]:
+    """As a unit is stopped by systemd, or by a terminal that goes: the record of the watch is
+    kept."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = {
-        number: signal.signal(number, stop)
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) != signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return signals_taken(stop)
 
 
 def watched(

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
+from unhang.core.taken_signals import signals_taken
+
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -72,16 +74,8 @@ def job_signals() -> Iterator[JobSignals]:
     """Takes the watcher's signals for a job to be started; those that are ignored, as nohup and a
     shell's background want it, stay ignored."""
     signals = JobSignals()
-    before = {
-        number: signal.signal(number, signals.take)
-        for number in PASSED_ON
-        if signal.getsignal(number) != signal.SIG_IGN
-    }
-    try:
+    with signals_taken(signals.take, PASSED_ON):
         yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _is_in_foreground() -> bool:

@@ -52,7 +52,7 @@ from unhang.judge.rules.groups import (
     tied,
 )
 from unhang.judge.rules.node_rules import CatalogueView, Judged
-from unhang.judge.rules.rules import SEVERITIES, Rule, tables_shape
+from unhang.judge.rules.rules import SEVERITIES, Rule
 
 COUNTED = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old", "missing")
 
@@ -152,7 +152,6 @@ def judge_run(
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
     view = CatalogueView(
         catalogue.tables,
-        tables_shape(catalogue.tables),
         tuple(rule.id for rule in catalogue.rules),
         today,
     )

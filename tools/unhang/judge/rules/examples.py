@@ -13,7 +13,7 @@ from unhang.core.schemas.shapes import fact_shapes
 from unhang.judge.rules.example_nodes import example_node
 from unhang.judge.rules.groups import Ballot, add_votes, judge_group, peers_of
 from unhang.judge.rules.node_rules import CatalogueView, judge_rule, node_world
-from unhang.judge.rules.rules import Rule, tables_shape
+from unhang.judge.rules.rules import Rule
 from unhang.judge.rules.syntax import shape_at
 from unhang.judge.rules.votes import compare_all
 
@@ -40,7 +40,7 @@ def catalogue_view(
     tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = (), today: str = TODAY
 ) -> CatalogueView:
     """The view that rules have of the catalogue."""
-    return CatalogueView(tables or {}, tables_shape(tables or {}), rule_ids, today)
+    return CatalogueView(tables or {}, rule_ids, today)
 
 
 def verdict_of(rule: Rule, fragment: Mapping[str, Any], view: CatalogueView) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from unhang.core.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
@@ -13,7 +13,7 @@ from unhang.judge.rules.faulty_gpus import faulty
 from unhang.judge.rules.last_run import moved
 from unhang.judge.rules.like_things import own, parts, settings, unlike
 from unhang.judge.rules.rising_counters import counted_parts, rising
-from unhang.judge.rules.rules import SEVERITIES, Rule, undecided_severity
+from unhang.judge.rules.rules import SEVERITIES, Rule, tables_shape, undecided_severity
 from unhang.judge.rules.syntax import Path
 from unhang.judge.rules.unreadable import unreadable, without_silent_parts
 from unhang.judge.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
@@ -58,9 +58,12 @@ class CatalogueView:
     """The tables and the day that rules see."""
 
     tables: Any
-    tables_shape: Shape
     rule_ids: tuple[str, ...]
     today: str
+
+    @cached_property
+    def tables_shape(self) -> Shape:
+        return tables_shape(self.tables)
 
 
 def node_world(node: NodeView, catalogue: CatalogueView) -> World:
