@@ -34,9 +34,7 @@ def one_answer(answers: Iterable[WaitedFor], seen: Seen) -> WaitedFor:
     waits that contradict it are `against`. Two kinds that agree are likely at least."""
     known = sorted(
         answers,
-        key=lambda one: (
-            one.names_somebody * (1 + 3 * bool(one.different) + _ORDER.index(one.certainty))
-        ),
+        key=lambda one: (one.names_somebody, bool(one.different), _ORDER.index(one.certainty)),
         reverse=True,
     )
     if not known or seen.goes_on:
