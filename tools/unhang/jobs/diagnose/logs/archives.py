@@ -4,19 +4,19 @@ or is damaged, all that comes before the fault is read."""
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import IO, Any, Protocol
 
-PIECE = 8 * 1024  # packed bytes that are read at a time
-STEP = 1024  # bytes that are unpacked at a time: a damaged archive loses less than these
+STEP = io.DEFAULT_BUFFER_SIZE  # unpacked at a time: a damaged archive loses less than these
 BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
-_UNPACKERS: dict[bytes, Callable[[], Any]] = {
-    b"\x1f\x8b": lambda: zlib.decompressobj(31),
-    b"BZh": bz2.BZ2Decompressor,
-    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+_OPENED_BY: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
 }
 
 
@@ -36,8 +36,8 @@ class Unpacked:
     """A stream of an archive's content. Reading raises one of BROKEN after everything that can be
     unpacked was given."""
 
-    def __init__(self, raw: Stream, new: Callable[[], Any]) -> None:
-        self._raw, self._steps = raw, _steps(raw, new)
+    def __init__(self, raw: Stream, opened: Any) -> None:
+        self._raw, self._opened = raw, opened
         self._rest = b""
         self._problem: Exception | None = None
 
@@ -45,11 +45,7 @@ class Unpacked:
         """So many bytes, fewer only at the end or before a fault."""
         steps, length = [self._rest], len(self._rest)
         try:
-            while (
-                length < size
-                and self._problem is None
-                and (step := next(self._steps, None)) is not None
-            ):
+            while length < size and self._problem is None and (step := self._opened.read1(STEP)):
                 steps.append(step)
                 length += len(step)
         except BROKEN as problem:
@@ -70,24 +66,5 @@ def unpacked(raw: IO[bytes]) -> Stream:
     seekable."""
     stream = raw if isinstance(raw, io.BufferedReader) else io.BytesIO(raw.read())
     head = stream.peek(1) if isinstance(stream, io.BufferedReader) else stream.getvalue()
-    new = next((new for magic, new in _UNPACKERS.items() if head.startswith(magic)), None)
-    return stream if new is None else Unpacked(stream, new)
-
-
-def _steps(raw: Stream, new: Callable[[], Any]) -> Iterator[bytes]:
-    """The content of all members, one after another; zeros behind a member are padding. Raises one
-    of BROKEN."""
-    member, packed = new(), b""
-    while True:
-        step = member.decompress(packed, STEP)
-        yield step
-        packed = getattr(member, "unconsumed_tail", b"")  # zlib's; the others keep it themselves
-        if member.eof:
-            packed = member.unused_data.lstrip(b"\0")
-            while not packed and (more := raw.read(PIECE)):
-                packed = more.lstrip(b"\0")
-            if not packed:
-                return
-            member = new()
-        elif not packed and not step and not (packed := raw.read(PIECE)):
-            raise EOFError("the archive ends before its end mark")
+    by = next((by for magic, by in _OPENED_BY.items() if head.startswith(magic)), None)
+    return stream if by is None else Unpacked(stream, by(stream))

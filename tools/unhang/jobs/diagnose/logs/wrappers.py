@@ -43,7 +43,7 @@ _LAYERS = tuple(
 )
 _DIGITS = re.compile(r"\d")
 _GOES_ON = re.compile(r" ?\w")
-_INDENT = re.compile(rb"[ \t]{1,40}")
+_INDENT = re.compile(rb"[ \t]{0,40}")
 _GAP = re.compile(r"  {1,1000}")
 _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "@timestamp", "timestamp", "ts")
@@ -119,22 +119,11 @@ def _share(lines: Sequence[bytes], holds: Callable[[bytes], Any]) -> float:
 
 
 def _common_indent(lines: Iterable[bytes]) -> bytes:
-    common: bytes | None = None
-    for line in lines:
-        found = _INDENT.match(line)
-        indent = found.group() if found else b""
-        common = indent if common is None else _common(common, indent)
-        if not common:
-            return b""
-    return common or b""
-
-
-def _common(one: bytes, other: bytes) -> bytes:
-    length = next(
-        (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
-        min(len(one), len(other)),
-    )
-    return one[:length]
+    indents = [found[0] for found in map(_INDENT.match, lines) if found]
+    common = min(indents, default=b"")
+    while not all(one.startswith(common) for one in indents):
+        common = common[:-1]
+    return common
 
 
 def message_of(line: bytes) -> bytes | None:
