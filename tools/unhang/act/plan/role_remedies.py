@@ -9,7 +9,7 @@ from typing import Any
 
 from unhang.act.plan.departures import Present, departs, reads_version
 from unhang.act.role_changes.nccl_setting_check import Known
-from unhang.core.schemas.policy import Policy
+from unhang.core.schemas.policy import Policy, laid_over
 from unhang.core.strict_json import value_at
 from unhang.core.text import visible
 from unhang.judge.rules.remedies import INVENTORY, PolicyRequest, merge_requests
@@ -240,7 +240,7 @@ def resolve_policy(policy: Policy, proposals: Sequence[PolicyRequest]) -> Resolv
     while True:
         merged = merge_requests([*remaining, PolicyRequest(INVENTORY, policy)])
         if not merged.conflicts:
-            return Resolved(_laid_over(policy, merged.policy), conflicts)
+            return Resolved(laid_over(policy, merged.policy), conflicts)
         for conflict in merged.conflicts:
             wanted = ", and ".join(
                 f"{side['because']} wants {side['wants']}" for side in conflict["sides"]
@@ -251,13 +251,3 @@ def resolve_policy(policy: Policy, proposals: Sequence[PolicyRequest]) -> Resolv
                 if side["because"] != INVENTORY
             }
         remaining = [one for one in remaining if one.because not in conflicts]
-
-
-def _laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Maps are merged; every other value of `upper` replaces the lower one. Neither argument is
-    changed."""
-    inside = {
-        key: _laid_over(lower.get(key) or {}, value) if isinstance(value, Mapping) else value
-        for key, value in upper.items()
-    }
-    return {**lower, **inside}

@@ -194,16 +194,17 @@ class PolicyFile:
         merged: dict[str, Any] = {}
         for name, policy in self.groups.items():
             if name == "all" or name in groups:
-                merged = _laid_over(merged, policy)
+                merged = laid_over(merged, policy)
         return merged
 
 
-def _laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Maps are merged; every other value of `upper` replaces the lower one. Neither is changed."""
     found = dict(lower)
     for key, value in upper.items():
         before = found.get(key)
         found[key] = (
-            _laid_over(before, value)
+            laid_over(before, value)
             if isinstance(before, dict) and isinstance(value, dict)
             else value
         )

@@ -80,7 +80,12 @@ def policy_shape() -> Shape:
 @cache
 def every_fact() -> list[tuple[str, Shape]]:
     """(path, such as nccl.libraries[*].package; shape) of each place of a node's facts."""
-    found = list(fact_shapes().items())
+    return every_place(fact_shapes())
+
+
+def every_place(fields: dict[str, Shape]) -> list[tuple[str, Shape]]:
+    """The same of any fields."""
+    found = list(fields.items())
     for path, shape in found:
         found += [(f"{path}.{name}", one) for name, one in shape.fields.items()]
         found += [(f"{path}[*]", shape.item)] if shape.item else []

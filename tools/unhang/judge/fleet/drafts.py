@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.core.run.documents import InvalidNode
+from unhang.core.schemas.policy import laid_over
 from unhang.core.strict_json import value_at
 from unhang.judge.fleet.draft_values import ABSENT, Place, places_of
 from unhang.judge.rules.examples import CatalogueView, catalogue_view, judge_example
@@ -163,7 +164,7 @@ def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Frag
             if place.path[: len(path)] == path and len(place.path) > len(path) + 1:
                 for other in (one for one in place.values if one is not ABSENT and one != value):
                     second = value_at(_built([place], (other,)), path)
-                    yield _replaced(fragment, path, [*items, _laid_over(items[0], second[0])])
+                    yield _replaced(fragment, path, [*items, laid_over(items[0], second[0])])
 
 
 def _near_miss(
@@ -256,12 +257,3 @@ def _replaced(fragment: Fragment, path: tuple[str, ...], value: Any) -> Fragment
     changed = copy.deepcopy(fragment)
     value_at(changed, path[:-1])[path[-1]] = value
     return changed
-
-
-def _laid_over(first: Any, second: Any) -> Any:
-    if isinstance(first, dict) and isinstance(second, dict):
-        return {
-            **copy.deepcopy(first),
-            **{key: _laid_over(first.get(key), value) for key, value in second.items()},
-        }
-    return copy.deepcopy(second)

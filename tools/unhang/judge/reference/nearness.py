@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 from unhang.core.catalogue import checked_files
-from unhang.core.schemas.shapes import Shape, fact_shapes, nearest, policy_shape
+from unhang.core.schemas.shapes import every_fact, every_place, nearest, policy_shape
 from unhang.judge.rules.compiled_catalogue import Catalogue
 
 KINDS = {
@@ -158,14 +158,8 @@ def _names(catalogue: Catalogue) -> list[str]:
         *_titles(catalogue),
         *keys,
         *sorted(roles),
-        *_paths(policy_shape().fields),
-        *_paths(fact_shapes()),
+        *(
+            path.replace("[*]", "")
+            for path, _ in (*every_place(policy_shape().fields), *every_fact())
+        ),
     ]
-
-
-def _paths(fields: Mapping[str, Shape], above: str = "") -> Iterator[str]:
-    """gpus, gpus.devices, gpus.devices.serial …"""
-    for name, shape in fields.items():
-        yield f"{above}{name}"
-        below = shape.item if shape.kind == "list" and shape.item is not None else shape
-        yield from _paths(below.fields, f"{above}{name}.")
