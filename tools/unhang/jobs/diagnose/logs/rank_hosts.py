@@ -10,7 +10,7 @@ from pathlib import PurePath
 from unhang.core.verdict.screen import host_name
 from unhang.jobs.diagnose.logs.last_words import RankLine
 
-_RANK = re.compile(r"[._-]*rank[._-]?\d+[._-]*")
+_RANK = re.compile(r"[._-]*(?:rank|pid)[._-]?\d+[._-]*")
 _KIND_OF_LOG = re.compile(
     r"(?i)(?:^|[._-])(?:dmesg|kern(?:el)?|journal(?:ctl)?|messages|syslog|node)(?=[._-]|$)"
 )
@@ -41,7 +41,7 @@ def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
     two files, they are named for something else. files: name -> rank."""
     ranked = {PurePath(file): rank for file, rank in files.items() if rank is not None}
     for words in (
-        [_RANK.sub("", path.stem) for path in ranked],
+        [_RANK.sub("_", path.stem).strip("_") for path in ranked],  # of parts no name is made
         [path.parent.name for path in ranked],
     ):
         found = dict(zip(ranked.values(), map(host_name, words), strict=True))

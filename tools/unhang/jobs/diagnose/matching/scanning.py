@@ -66,9 +66,10 @@ _ADVICE = re.compile(
 )
 _OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
 _RANK_LABEL = re.compile(rb"\[rank\d{1,6}\]|\[default\d{1,6}\]")
-_RANK_IN_FILE = re.compile(r"(?<!node[_-])rank[_-]?(?P<rank>\d{1,6})\b")
+# what follows may be the process; rank0_7 and rank0_to_7 are of several
+_RANK_IN_FILE = re.compile(r"(?<!node[_-])rank[_-]?(\d{1,6})(?![^\W_]|_(?:to_)?\d{1,2}(?!\d))")
 # torchrun --log-dir, a folder for each local rank
-_RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(?P<rank>\d{1,5})/std(?:out|err)\.log$")
+_RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(\d{1,5})/std(?:out|err)\.log$")
 # of pdsh and clush, before each line
 _LABEL = re.compile(r"(?P<host>[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):")
 _QUOTE = re.compile(
@@ -424,9 +425,10 @@ def rank_of(event: Event) -> int | None:
 
 
 def rank_in_name(file: str) -> int | None:
-    """The rank in the name of a file or of its folder, such as rank_3.log."""
-    found = _RANK_IN_FILE.search(PurePath(file).name) or _RANK_IN_FOLDER.search(file)
-    return int(found["rank"]) if found else None
+    """The one rank in the name of a file or of its folder, such as rank_3.log."""
+    name = PurePath(file).name
+    found = {*map(int, _RANK_IN_FILE.findall(name) or _RANK_IN_FOLDER.findall(file))}
+    return found.pop() if len(found) == 1 else None
 
 
 def is_quotation(text: str, start: int) -> bool:

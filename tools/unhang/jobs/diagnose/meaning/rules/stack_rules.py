@@ -35,6 +35,7 @@ AT_WORK = "rank-at-work"
 MOST_NAMED, MOST_PLACES = 8, 2
 _BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|\(<|/torch/|/filelock/")
+_DEBUGGER = re.compile(r"interaction \(.*/(?:pdb|debugger)\.py:")
 _INNER = re.compile(r"/torch/distributed/(?!fsdp)|/lib/python3\.\d+/(?!site-|dist-)")
 
 
@@ -71,7 +72,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
             weight,
             f"{name} {does} in {_where(one.stack, left)}, and the other {wait} in {places}",
             (),
-            AT_WORK if weight < POSSIBLE else "stands-elsewhere",
+            AT_WORK if weight < POSSIBLE else _seen_at(one.stack),
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
@@ -203,6 +204,11 @@ def _cause(one: Standing) -> str:
         return "rank_desync_app"
     is_unknown = is_other_lock or one.activity.name == CODE
     return (not is_unknown and row and row.cause) or "slow_rank_or_io"
+
+
+def _seen_at(stack: Stack) -> str:
+    """The id of the evidence, by which its words are found."""
+    return "in-a-debugger" if any(map(_DEBUGGER.match, stack.calls)) else "stands-elsewhere"
 
 
 def _where(stack: Stack, left: Frame) -> str:
