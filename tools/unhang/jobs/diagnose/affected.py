@@ -57,9 +57,16 @@ def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:
     yield from _reported_process(event, facts)
     yield from _of_heading(event, facts)
+    found_by_others = _is_found_by_others(event, facts)
+    if found_by_others:
+        here = event.prefix.host
+        ranks = each_rank(rank for rank, host in facts.host_of.items() if host == here)
+        yield from (*ranks, f"host {here}") if len(ranks) == 1 else (f"host {here}",)
     for name, row in table("named_by_lines").items():
         value = (event.fields.get(name) or "").strip(" .,;:'\"")
-        if value and value != "<unknown>":
+        if found_by_others and name == "host":
+            yield from [f"name {value}"] if value else []
+        elif value and value != "<unknown>":
             yield row["words"].format(value) + (
                 _host_of(value, event, facts) if name in ("peer", "address") else ""
             )
@@ -75,6 +82,17 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
         yield "the main process"
     elif (rank := rank_of(event)) is not None:
         yield f"rank {rank}"
+
+
+def _is_found_by_others(event: Event, facts: Facts) -> bool:
+    """Whether a host looks in vain for another one that most ranks' hosts have found, so that the
+    fault is where the line was written."""
+    looks, here, asked = names_in("looks_for"), event.prefix.host, event.fields.get("host") or ""
+    if event.id not in looks or here is None:
+        return False
+    in_vain = {one.prefix.host for one in facts.plain if one.id in looks}
+    others = {host for host in facts.host_of.values() if not asked.startswith(host)}
+    return len(in_vain) <= len(others - in_vain)
 
 
 def _of_heading(event: Event, facts: Facts) -> Iterable[str]:

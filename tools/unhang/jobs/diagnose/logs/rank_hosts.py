@@ -60,7 +60,7 @@ def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
     for word in (path.stem, path.parent.name):
         name = _KIND_OF_LOG.sub("", word).strip("._-")
         if _NUMBERED.fullmatch(name) and not _RANK.search(name):
-            says = rb"(?:\bon |\bhost(?:name)?[ =:]{1,3})" + re.escape(name).encode() + rb"\b"
+            says = rb"(?:\bon |\bhost(?:name)?[ =:\n]{1,3})" + re.escape(name).encode() + rb"\b"
             if (
                 name in {host.partition(".")[0] for host in hosts}
                 or re.search(says, text)
