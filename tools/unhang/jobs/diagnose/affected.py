@@ -57,6 +57,8 @@ def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:
     yield from _reported_process(event, facts)
     yield from _of_heading(event, facts)
+    address = event.fields.get("address")
+    owner = _host_of(event.fields.get("peer") or address or "", event, facts)
     found_by_others = _is_found_by_others(event, facts)
     if found_by_others:
         here = event.prefix.host
@@ -67,11 +69,12 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
         if found_by_others and name == "host":
             yield from [f"name {value}"] if value else []
         elif value and value != "<unknown>":
-            yield row["words"].format(value) + (
-                _host_of(value, event, facts) if name in ("peer", "address") else ""
-            )
+            yield row["words"].format(value) + (f" ({owner})" if owner and name == "peer" else "")
             if name == "pci":
                 yield from _serial(value, facts)
+    if owner and address:  # which others cannot use: not who tried to is meant
+        yield f"host {owner}"
+        return
     if event.prefix.host and not event.fields.get("host"):
         yield f"host {event.prefix.host}"
     elif (
@@ -116,14 +119,14 @@ def _of_heading(event: Event, facts: Facts) -> Iterable[str]:
 
 
 def _host_of(peer: str, event: Event, facts: Facts) -> str:
-    """(gpu007) after a blank, if another host says in the log that it uses this address."""
+    """gpu007, if another host says in the log that it uses this address; else ""."""
     address = peer.partition("<")[0].removesuffix(":")
     hosts = {
         one.prefix.host
         for one in facts.of("bootstrap")
         if one.fields.get("address") == address and one.prefix.host
     }
-    return f" ({hosts.pop()})" if len(hosts) == 1 and event.prefix.host not in hosts else ""
+    return hosts.pop() if len(hosts) == 1 and event.prefix.host not in hosts else ""
 
 
 def _reported_process(event: Event, facts: Facts) -> Iterable[str]:

@@ -336,6 +336,10 @@ def ranks_have_unlike_settings(facts: Facts) -> Iterator[Evidence]:
             what = ("env_var_misconfig", STRONG, "unlike-settings")
         if enough or whole:
             yield from _unlike(facts, sides, *what)
+    sides = _sides(facts, "NCCL_SOCKET_IFNAME")
+    # hosts may name their interfaces differently, unless one leads to no other machine
+    if any(one.split("=")[-1].startswith(names_in("bridges")) for one in sides):
+        yield from _unlike(facts, sides, "wrong_interface", SUPPORTING + 1, "unlike-interfaces")
 
 
 def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
