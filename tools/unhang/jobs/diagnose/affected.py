@@ -61,15 +61,14 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
     owner = _host_of(event.fields.get("peer") or address or "", event, facts)
     found_by_others = _is_found_by_others(event, facts)
     if found_by_others:
-        here = event.prefix.host
-        ranks = each_rank(rank for rank, host in facts.host_of.items() if host == here)
-        yield from (*ranks, f"host {here}") if len(ranks) == 1 else (f"host {here}",)
+        yield f"host {event.prefix.host}"
+        own = (rank for rank, host in facts.host_of.items() if host == event.prefix.host)
+        yield from each_rank(own)
     for name, row in table("named_by_lines").items():
         value = (event.fields.get(name) or "").strip(" .,;:'\"")
-        if found_by_others and name == "host":
-            yield from [f"name {value}"] if value else []
-        elif value and value != "<unknown>":
-            yield row["words"].format(value) + (f" ({owner})" if owner and name == "peer" else "")
+        words = "name {}" if found_by_others and name == "host" else row["words"]
+        if value and value != "<unknown>":
+            yield words.format(value) + (f" ({owner})" if owner and name == "peer" else "")
             if name == "pci":
                 yield from _serial(value, facts)
     if owner and address:  # which others cannot use: not who tried to is meant

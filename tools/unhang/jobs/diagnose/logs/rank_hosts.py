@@ -46,9 +46,8 @@ def hosts_in_names(files: Mapping[str, int | None]) -> dict[int, str]:
     ):
         found = dict(zip(ranked.values(), map(host_name, words), strict=True))
         alike = {re.sub(r"\d+|[a-z]$", "", word) for word in words}
-        if len(found) < len(ranked) or not all([*alike, *found.values()]):
-            continue
-        if len(alike) == 1 < len({*found.values()}):
+        is_whole = len(found) == len(ranked) and all([*alike, *found.values()])
+        if is_whole and len(alike) == 1 < len({*found.values()}):
             return found
     return {}
 

@@ -142,9 +142,7 @@ def _of_findings(facts: Facts) -> Iterator[Evidence]:
     diagnose_job_files/rules/memory-of-the-job.
     """
     for row in table("explained_by_files").values():
-        found = [
-            (file, one) for file in facts.job for one in file.findings if one.rule in row["rules"]
-        ]
+        found = _findings(facts, row["rules"])
         traits = _traits(facts, row["trait"])[:1]
         event = globals()[row["explains"]](facts) if found or traits else None  # one of the above
         if event is None:
@@ -194,6 +192,10 @@ def _of_trait(
     return Evidence(cause, weight, why, (), f"{FROM_JOB}{trait.name.replace(' ', '-')}", (), places)
 
 
+def _findings(facts: Facts, rules: Sequence[str]) -> list[tuple[JobFile, Finding]]:
+    return [(file, one) for file in facts.job for one in file.findings if one.rule in rules]
+
+
 def _traits(facts: Facts, name: str) -> list[tuple[JobFile, Trait]]:
     return [(file, trait) for file in facts.job for trait in file.traits if trait.name == name]
 
@@ -240,9 +242,7 @@ def _of_devices(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_job_files/held_back/task-sees-one-gpu.
     """
-    single = [
-        (file, one) for file in facts.job for one in file.findings if one.rule == "one-gpu-per-task"
-    ]
+    single = _findings(facts, ["one-gpu-per-task"])
     index, refused = _traits(facts, "local device"), no_such_device(facts)
     if single and index and refused:
         (file, one), (script, trait) = single[0], index[0]
@@ -287,11 +287,10 @@ def _of_silence(facts: Facts) -> Iterator[Evidence]:
         return
     rows = table("explained_by_files").values()
     parting = [rule for row in rows if row["cause"] == PARTS_RANKS for rule in row["rules"]]
-    for file in facts.job:
-        for one in file.findings:
-            if one.rule in parting and one.severity != "info":
-                yield _evidence(PARTS_RANKS, HINTING, file, one, None)
-                return
+    for file, one in _findings(facts, parting):
+        if one.severity != "info":
+            yield _evidence(PARTS_RANKS, HINTING, file, one, None)
+            return
 
 
 JOB_RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (

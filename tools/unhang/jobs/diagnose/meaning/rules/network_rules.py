@@ -26,16 +26,14 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
     # another run of the same host is an experiment
     reached = {event.prefix.host for event in facts.of("bootstrap") if not _is_unreachable(event)}
     for event in facts.of("bootstrap"):
-        address, name = event.fields["address"] or "", event.fields["interface"] or ""
-        if (
-            several
-            and not (name == "lo" and event.prefix.host in reached)
-            and _is_unreachable(event)
-        ):
+        part = event.fields
+        is_experiment = part["interface"] == "lo" and event.prefix.host in reached
+        if several and _is_unreachable(event) and not is_experiment:
             yield Evidence(
                 "wrong_interface",
                 SUPPORTING + 1,
-                f"NCCL's bootstrap uses {name} {address}, which other machines cannot reach",
+                f"NCCL's bootstrap uses {part['interface']} {part['address']}, which other machines"
+                " cannot reach",
                 (event,),
                 "bootstrap-unreachable",
             )

@@ -67,12 +67,14 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         if one.is_at_work:
             idle = "waits for requests" if one.activity.name == SERVING else ""
             does = idle or ("works" if one.activity.name == CODE else f"is {one.activity.name}")
+        is_stopped = any(map(_DEBUGGER.match, one.stack.calls))
+        stands = "in-a-debugger" if is_stopped else "stands-elsewhere"
         yield Evidence(
             _cause(one),
             weight,
             f"{name} {does} in {_where(one.stack, left)}, and the other {wait} in {places}",
             (),
-            AT_WORK if weight < POSSIBLE else _seen_at(one.stack),
+            AT_WORK if weight < POSSIBLE else stands,
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
@@ -204,11 +206,6 @@ def _cause(one: Standing) -> str:
         return "rank_desync_app"
     is_unknown = is_other_lock or one.activity.name == CODE
     return (not is_unknown and row and row.cause) or "slow_rank_or_io"
-
-
-def _seen_at(stack: Stack) -> str:
-    """The id of the evidence, by which its words are found."""
-    return "in-a-debugger" if any(map(_DEBUGGER.match, stack.calls)) else "stands-elsewhere"
 
 
 def _where(stack: Stack, left: Frame) -> str:
