@@ -18,6 +18,7 @@ from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import ENDS
 from unhang.jobs.diagnose.meaning.evidence import (
+    DECISIVE,
     HINTING,
     STRONG,
     SUPPORTING,
@@ -45,11 +46,9 @@ def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
     diagnose_batches/13/e24.
     """
     starts = facts.of("build_start")
-    if not starts:
+    if not starts or any(event.follows(starts[-1]) for event in facts.of("build_done")):
         return
     last = starts[-1]
-    if any(event.follows(last) for event in facts.of("build_done")):
-        return
     if hang_signs(facts):
         why, weight = (
             "a build of CUDA extensions began and did not end before the timeout",
@@ -75,36 +74,24 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
     if not waits:
         return
     first = min(waits, key=lambda event: event.place)
-    data = [
-        event
-        for event in facts.of("data_progress")
-        if event.file == first.file and event.line <= first.line
-    ]
+    before = [one for one in facts.of("data_progress") if first.follows(one)]
     # a bar that was complete long before is not evidence
-    data += [
-        event
-        for event in facts.of("data_open")
-        if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES
-    ]
-    data.sort(key=lambda event: event.line)
-    if (
-        data
-        and not any(event.follows(data[-1]) for event in facts.of("data_done"))
-        and int(data[-1].fields.get("percent") or 0) < 100
-    ):
-        percent = data[-1].fields.get("percent")
-        what = (
-            f"{(data[-1].fields['what'] or '').strip()}"
-            f" {f'was at {percent} %' if percent else 'was going on'}"
-        )
-        yield from _work_outlasts_limit(f"{what} when the others' timeout expired", data[-1], first)
+    before += [one for one in facts.of("data_open") if first.follows(one, NEAR_LINES)]
+    of_line = (*facts.of("data_progress"), *facts.of("data_open"))
+    data = [*before, *(one for one in of_line if one.place == first.place)]
+    last = max(data, key=lambda one: one.line, default=None)
+    percent = last and last.fields.get("percent")
+    is_done = last and any(one.follows(last) for one in facts.of("data_done"))
+    if last and not is_done and int(percent or 0) < 100:
+        how = f"was at {percent} %" if percent else "was going on"
+        why = f"{(last.fields['what'] or '').strip()} {how} when the others' timeout expired"
+        yield from _work_outlasts_limit(why, last, first)
         if first.fact != "timeout":  # not come to the store or to JAX's coordinator, and started
             why = "the ranks that are missing were at work"
             weights = dict.fromkeys(("launch_mismatch", "firewall_ports"), -STRONG)
-            yield from weighed(weights, why, (data[-1], first), "data-work-unfinished")
+            yield from weighed(weights, why, (last, first), "data-work-unfinished")
         return
-    works = facts.of("single_rank_work")
-    alone = [event for event in works if first.follows(event, NEAR_LINES)]
+    alone = [one for one in facts.of("single_rank_work") if first.follows(one, NEAR_LINES)]
     # The rank that saves, most often rank 0, does not wait for itself: if it waits in the
     # collective too, it is no longer saving.
     if alone and not {0, rank_of(alone[-1])} & facts.gave_up:
@@ -121,18 +108,13 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/12/c12.
     """
-    rows = [
-        (event.decimal("data"), event.decimal("step"), event)
-        for event in facts.said("data_of_step")
-    ]
-    shares = sorted(data / step for data, step, _ in rows if step)
+    rows = [one for one in facts.said("data_of_step") if one.decimal("step")]
+    shares = sorted(one.decimal("data") / one.decimal("step") for one in rows)
     if len(shares) >= FEW_STEPS and (share := shares[len(shares) // 2]) >= MOST_OF_A_STEP:
         why = f"steps wait for their data {share:.0%} of the time"
         # a loader that is as slow from the first step on is the job's usual pace
         weight = STRONG if shares[0] < MOST_OF_A_STEP else WEAK
-        yield Evidence(
-            "slow_rank_or_io", weight, why, (rows[0][2], rows[-1][2]), "steps-wait-for-data"
-        )
+        yield Evidence("slow_rank_or_io", weight, why, (rows[0], rows[-1]), "steps-wait-for-data")
 
 
 def _work_outlasts_limit(
@@ -342,14 +324,31 @@ def ranks_have_unlike_settings(facts: Facts) -> Iterator[Evidence]:
         yield from _unlike(facts, sides, "wrong_interface", SUPPORTING + 1, "unlike-interfaces")
 
 
+def rank_is_given_twice(facts: Facts) -> Iterator[Evidence]:
+    """Two processes start as one rank of the job's only communicator, which nobody completed, so
+    that another rank is missing. A second attempt and another job have a communicator of their own.
+
+    Decides diagnose_odd_ones/many_ranks/rank-that-two-processes-have.
+    """
+    starts, times = facts.said("init_start"), Counter(facts.rank_of_process.values())
+    comms = {one.fields.get("comm") for one in starts} - {None}
+    is_short = len(times) < times.total() <= (facts.world_size or 0)
+    if is_short and len(comms) == 1 and not facts.of("init_complete"):
+        rank = max(times, key=lambda one: times[one])
+        lines = tuple(one for one in starts if one.number("rank") == rank)
+        hosts = tuple(f"host {one.prefix.host}" for one in lines)
+        why = f"rank {rank} is given to several processes"
+        yield Evidence("launch_mismatch", DECISIVE, why, lines, "rank-given-twice", who=hosts)
+
+
 def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
     """All ranks print a line with the same value, except one with another value, and the ranks do
     not meet.
 
     Decides diagnose_real_jobs/mesh-shape-of-one-rank-differs, diagnose_batches/9/039.
     """
-    waits = facts.said("timeout", "store_timeout")
-    if not (waits or hang_signs(facts) or facts.has("waits-for-communicator-id")):
+    waits = facts.said("timeout", "store_timeout") or hang_signs(facts)
+    if not (waits or facts.has("waits-for-communicator-id")):
         return
     by_shape: dict[str, Sides] = {}
     for event in facts.of("rank_said"):
