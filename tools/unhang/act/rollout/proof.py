@@ -3,12 +3,13 @@ after, never by a role's own report."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from unhang.act.rollout.baseline import Baseline, findings_of, key_of, rules_of, with_verdict
 from unhang.core.run.record import Finding, Missing
+from unhang.core.text import flat
 
 SERIOUS = ("critical", "error")
 
@@ -97,7 +98,7 @@ def _unknown_line(one: Finding, baseline: Baseline) -> str:
 
 def _line(kind: str, one: Finding) -> str:
     remedy = one.remedy or {}
-    wanted = ", ".join(f"{key} {value}" for key, value in _flat(remedy.get("policy") or {}))
+    wanted = ", ".join(f"{key}: {value}" for key, value in flat(remedy.get("policy") or {}))
     how = (
         f"role {remedy['role']}{f' with {wanted} in the policy' if wanted else ''}"
         if remedy.get("role")
@@ -107,14 +108,3 @@ def _line(kind: str, one: Finding) -> str:
         f"{kind}: {one.rule} ({one.severity}): the check found {one.found}, and needs"
         f" {one.expected}; {how}"
     )
-
-
-def _flat(policy: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for key, value in policy.items():
-        rows += (
-            _flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else [(f"{prefix}{key}:", value)]
-        )
-    return rows

@@ -62,7 +62,7 @@ def test_the_reason_names_rule_role_and_what_the_policy_lacks():
     (reason,) = proof_of([bad], [bad])["reasons"]
     assert (
         reason
-        == "left: driver-bad (error): the check found that, and needs this; role gpu_driver with driver.version: 535.154.05, driver.held: True in the policy"
+        == "left: driver-bad (error): the check found that, and needs this; role gpu_driver with driver.version: 535.154.05, driver.held: true in the policy"
     )
 
 
