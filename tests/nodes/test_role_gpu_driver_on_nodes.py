@@ -87,7 +87,8 @@ def test_a_driver_that_nvidias_installer_left_is_refused_with_its_own_program(fl
     before = state_of(fleet, NODE)
     refused = play_role(fleet, "gpu_driver", NODE, POLICY)
     assert refused.failed == {NODE: 1}
-    assert "NVIDIA's .run installer; run nvidia-uninstall" in refused.output
+    assert "the check found: one of NVIDIA's .run installer; the role needs" in refused.output
+    assert "; run nvidia-uninstall, reboot, and apply the role again" in refused.output
     assert state_of(fleet, NODE) == before
 
 

@@ -3,6 +3,8 @@ and scratch space there is."""
 
 from __future__ import annotations
 
+import re
+
 from ...base.mount_table import read_mounts
 from ...base.parse.mounts import is_network, mount_of
 from ...base.parse.resource_limits import (
@@ -188,9 +190,7 @@ def read_scopes(root: Root, unread: Unread) -> list[dict[str, Any]]:
     scopes = []
     own = unread.attempt("scopes[collector]", read_process_limits, root, "self")
     if own:
-        scopes.append(
-            dict(own, scope="collector", evidence="/proc/self/limits", **read_group_limits(root))
-        )
+        scopes.append(dict(own, scope="collector", **read_own_groups(root)))
     for service, units, pid_files in SERVICES:
         pid = find_pid(root, service, units, pid_files)
         values = (
@@ -216,12 +216,16 @@ def read_process_limits(root: Root, pid: str) -> dict[str, int | None]:
     return values
 
 
-def read_group_limits(root: Root) -> dict[str, int | None]:
+def read_own_groups(root: Root) -> dict[str, Any]:
     """The memory and the number of tasks that the control groups of this process allow it, None
     for no limit: the lowest of its group and those above; in a container that of the container is
-    the root, and the path may be one of the host."""
-    rows = [line.split(":", 2) for line in text_if_there(root, "/proc/self/cgroup").splitlines()]
-    found = {}
+    the root, and the path may be one of the host. evidence: with the service or session that
+    started it, whose limits are those of no other one."""
+    text = text_if_there(root, "/proc/self/cgroup")
+    started = re.search(r"(?m)^\d+:(?:name=systemd)?:/([^/\n]+(?:/[^/\n]+)?)", text)
+    place = f" of {re.sub('[0-9]+', 'N', started[1])}" if started else ""
+    found: dict[str, Any] = {"evidence": f"/proc/self/limits{place[:100]}"}
+    rows = [line.split(":", 2) for line in text.splitlines()]
     for field, controller, names in GROUP_LIMITS:
         values = []
         for kinds, path in (row[1:] for row in rows if len(row) == 3):
