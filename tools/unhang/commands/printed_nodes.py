@@ -60,7 +60,7 @@ def printed_nodes(files: Mapping[str, Sequence[str]]) -> list[Node]:
 def _by_host(file: str, lines: Sequence[str]) -> Iterator[tuple[str, Output]]:
     """The lines of each host, and all others of ""."""
     hosts = defaultdict[str, list[tuple[int, str]]](list)
-    for at, (host, line) in enumerate(hosts_of_lines(lines)):
+    for at, (host, line) in enumerate(hosts_of_lines(lines, file)):
         hosts[host].append((at, line))
     for host, rows in hosts.items():
         yield host, Output(file, *zip(*rows, strict=True))

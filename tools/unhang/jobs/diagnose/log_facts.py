@@ -340,7 +340,7 @@ def _with_hosts_of_files(scans: Sequence[Scan]) -> list[Scan]:
         if scan.end and not any(one.prefix.host for one in events):
             text = scan.end.whole()
             own = host_of_file(scan.file, known, text)
-            above = hosts_of_lines(text.decode("utf-8", "replace").split("\n"))
+            above = hosts_of_lines(text.decode("utf-8", "replace").split("\n"), scan.file)
             hosts = {scan.end.number(at): host for at, (host, _) in enumerate(above)}
             events = [
                 replace(one, prefix=replace(one.prefix, host=hosts.get(one.line) or own))

@@ -14,10 +14,13 @@ _RANK = re.compile(r"[._-]*(?:rank|pid)[._-]?\d+[._-]*")
 _KIND_OF_LOG = re.compile(
     r"(?i)(?:^|[._-])(?:dmesg|kern(?:el)?|journal(?:ctl)?|messages|syslog|node)(?=[._-]|$)"
 )
-# a prompt and what it asks; a container's number is no machine
+# a prompt and what it asks; a container's number is no machine, and # begins comments too
 _PROMPT = re.compile(
-    r"\[?[a-z_][\w.-]{0,31}@(?:[0-9a-f]{12}|([A-Za-z][A-Za-z0-9-]{0,62}))[ :][^\s#$]{1,60}[#$] (.*)"
+    r"(?:\[?[a-z_][\w.-]{0,31}@(?:[0-9a-f]{12}|([A-Za-z][A-Za-z0-9-]{0,62}))[ :][^\s#$]{1,60}[#$]"
+    r"|(\$|#(?= .*\b(?:ssh|pdsh|clush) ))) (.*)"
 )
+# of kubectl describe: a node, or a pod
+_DESCRIBED = re.compile(r"Name: +(?:(\S+)\nRoles:|\S+\nNamespace:)")
 # what runs a command elsewhere, also in a loop: on the host that it names, or on hosts that its
 # output names, above their lines or before each
 _ELSEWHERE = re.compile(
@@ -26,7 +29,8 @@ _ELSEWHERE = re.compile(
 )
 _LABELLED = re.compile(r"([A-Za-z][\w.-]{0,60}\d): (?!\[?[Rr]ank)")  # else of a rank
 _HEADING = re.compile(
-    r"([-=#*>]{2,20} ?)?(([A-Za-z][\w-]{0,60}?)\d{1,9})(?::|(?: ?[-=#*<]{2,20}))?\s*"
+    r"([-=#*>]{2,20} ?)?(([A-Za-z][\w-]{0,60}?)(0?)\d{1,9})(?(1)(: \S.{0,200})?)"
+    r"(?::|(?: ?[-=#*<]{2,20}))?\s*"
 )
 _NUMBERED = re.compile(r"[A-Za-z][\w-]{0,60}\d[\w-]{0,20}")
 # zeros before a number are of a machine, not of a run or a GPU, or of how many there were
@@ -69,24 +73,32 @@ def host_of_file(file: str, hosts: Collection[str], text: bytes) -> str | None:
     return None
 
 
-def hosts_of_lines(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+def hosts_of_lines(lines: Sequence[str], file: str = "") -> Iterator[tuple[str, str]]:
     """(host, the line without its label) for each line: the host that pdsh and clush print before
     it, else that of the heading above, else that of the prompt above or of what it asks; "" where
-    nothing says so."""
+    nothing says so. A heading that no prompt asked for names a host if the file's name has it too,
+    or if a prompt follows and zeros are before its number."""
     labels = [*map(_LABELLED.match, lines)]
     is_labelled = sum(map(bool, labels)) * 3 > len(lines) * 2
     host, stem, asked, above = "", "", None, ""
-    for label, line in zip(labels, lines, strict=True):
+    in_name = PurePath(file).name.replace("_", " ")
+    for label, line, below in zip(labels, lines, [*lines[1:], ""], strict=True):
         if prompt := _PROMPT.match(line):
-            asked = _ELSEWHERE.search(prompt[2])
-            host, stem = (asked or prompt)[1] or "", ""
+            asks = _ELSEWHERE.search(prompt[3])
+            if asks or asked or not prompt[2]:  # else below the heading of its host
+                asked, host, stem = asks, (asks or prompt)[1] or "", ""
+        elif described := _DESCRIBED.match(f"{line}\n{below}"):
+            host = described[1] or ""
         elif heading := _HEADING.fullmatch(line):
-            marks, name, own = heading.groups()
+            marks, name, own, zero, command = heading.groups()
             if above and {*above} == {"-"}:  # as clush -b and dshbak print it
                 host = name
-            elif not asked:
-                host = "" if marks else host
-            elif asked[2] and (name in asked.string or (marks and stem in ("", own))):
+            elif not asked and marks:
+                if (zero and below[:2] == "$ ") or re.search(rf"\b{name}\b", in_name):
+                    host = name
+                elif not command:
+                    host = ""
+            elif asked and asked[2] and (name in asked.string or (marks and stem in ("", own))):
                 host, stem = name, own
         above = line.strip()
         yield (label[1], line[label.end() :]) if label and is_labelled else (host, line)
