@@ -120,7 +120,6 @@ def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScre
         return screen
     quotes = waited_quotes(row)
     lines, headline = waited_lines(row), waited_headline(row)
-    host = next((one.host for one in row.named if one.host), None)
     names = row.roots.count or any(wait.calls for wait in row.waits)
     is_surer = (screen.certainty, row.certainty) == ("likely", "possible")
     if is_surer or screen.certainty == "sure" or not names:
@@ -134,7 +133,8 @@ def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScre
     owns = () if says_so else (own,)
     return replace(
         screen, headline=headline, certainty=row.certainty, lines=(*lines, *owns, *screen.lines),
-        quoted=(*quotes, *screen.quoted), next_host=host_name(host) or screen.next_host,
+        quoted=(*quotes[:1], *screen.quoted[:1], *quotes[1:], *screen.quoted[1:]),
+        next_host=next(filter(None, (host_name(one.host) for one in row.named)), screen.next_host),
     )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def host_name(value: object) -> str:
 
 def place_of(file: str, line: int | None) -> str:
     """log.txt:9; a path that is too long without its beginning, because its end names the file."""
-    return f"{path_shown(file, 40)}:{line}" if line else path_shown(file, 40)
+    return f"{path_shown(file, 40)}{f':{line}' if line else ''}"
 
 
 def path_shown(path: str, most: int = 80) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, convert
 
@@ -30,10 +29,9 @@ class Ranks(Struct, frozen=True):
     ranks: str
 
 
-class Call(Struct, frozen=True):
+class Call(Ranks, frozen=True):
     what: str
-    count: int
-    ranks: str
+    where: str = ""
 
 
 class Line(Struct, frozen=True):
@@ -74,18 +72,19 @@ class WaitedRow(Struct, frozen=True):
     against: Sequence[WaitedRow] = ()
 
 
-@dataclass(frozen=True)
-class Beside:
+class Beside(NamedTuple):
     """What the evidence has beside the steps.
 
     hosts   rank -> host
+    odd     who is named where nobody is waited for
     last    rank -> its last line of a log
     texts   (source, line) of a step -> the text of that line
     """
 
-    hosts: Mapping[int, str] = field(default_factory=dict)
-    last: Mapping[int, Line] = field(default_factory=dict)
-    texts: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    hosts: Mapping[int, str] = {}
+    last: Mapping[int, Line] = {}
+    texts: Mapping[tuple[str, int], str] = {}
+    odd: Sequence[int] = ()
 
 
 def waited_in(row: Any) -> WaitedRow | None:
@@ -93,7 +92,10 @@ def waited_in(row: Any) -> WaitedRow | None:
     return convert(row, WaitedRow | None)
 
 
-def waited_for_row(answer: WaitedFor, beside: Beside = Beside()) -> WaitedRow | None:
+_NOTHING = Beside()
+
+
+def waited_for_row(answer: WaitedFor, beside: Beside = _NOTHING) -> WaitedRow | None:
     """The row, None where nobody waits. Ranks are folded: {count: 7, ranks: 0-4,6-7}."""
     of_role = (
         (AWAITED, answer.waits), (FOLLOWS, answer.follows),
@@ -109,7 +111,7 @@ def waited_for_row(answer: WaitedFor, beside: Beside = Beside()) -> WaitedRow | 
         ranks_row(answer.roots),
         [
             Named(rank, beside.hosts.get(rank), beside.last.get(rank))
-            for rank in (answer.roots or answer.ring)[:MOST_NAMED]
+            for rank in (answer.roots or answer.ring or beside.odd)[:MOST_NAMED]
         ],
         ranks_row(answer.ring),
         ranks_row(answer.missing),
@@ -137,7 +139,13 @@ def _wait_row(role: str, wait: Wait, beside: Beside) -> WaitRow:
         ranks_row(wait.reported),
         ranks_row(wait.missing),
         ranks_row(wait.queued),
-        [Call(what, len(ranks), fold_ranks(ranks)) for what, ranks in wait.calls.items()],
+        [
+            Call(len(ranks), fold_ranks(ranks), what, visible(" or ".join(sorted(places)), 80))
+            for what, ranks in wait.calls.items()
+            for places in [
+                {PurePath(one.where).name for one in wait.steps if one.rank in ranks} - {""}
+            ]
+        ],
         None,
         Line(*at, beside.texts.get(at, "")) if at else None,
     )
@@ -190,7 +198,7 @@ def waited_words(row: WaitedRow | None) -> str:
     return "; ".join([waited_headline(row), *waited_lines(row)])
 
 
-def in_ranks(row: Ranks | Call) -> str:
+def in_ranks(row: Ranks) -> str:
     """rank 5; ranks 0-3,6; of many that do not fold, how many."""
     ranks = visible(row.ranks, 10 * LONGEST_RANKS)
     if len(ranks) > LONGEST_RANKS:
@@ -246,8 +254,15 @@ def _where(wait: WaitRow, certainty: str) -> str:
 
 
 def _differ(wait: WaitRow) -> str:
-    calls = sorted(wait.calls, key=lambda call: call.count)
-    shown = "; ".join(f"{in_ranks(call)} {visible(call.what, 80)}" for call in calls[:3])
+    calls = sorted(wait.calls, key=lambda call: call.count)[:3]
+    # unlike places in the code say more than the sizes of what is called there
+    is_apart = len({call.where for call in calls} - {""}) == len(calls)
+    shown = "; ".join(
+        f"{in_ranks(call)} {visible(_NUMBERS.split(call.what)[0], 60).strip()} at {call.where}"
+        if is_apart
+        else f"{in_ranks(call)} {visible(call.what, 80)}"
+        for call in calls
+    )
     return f"ranks of {visible(wait.group, 60)} call different things at #{wait.seq}: {shown}"
 
 

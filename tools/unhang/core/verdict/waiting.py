@@ -19,8 +19,8 @@ nobody: what it called later is queued.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from unhang.core.verdict.rings import (
     MESSAGE,
@@ -185,9 +185,9 @@ def waited_for(
     ]
     early = {rank for _, by_rank in named for rank in _earlier(by_rank)}
     waits = [
-        _with_reports(wait, reported)
+        wait
         for one in named
-        if (wait := _wait(*one, witnesses, early)) and not {*moving} & {*wait.behind}
+        if (wait := _wait(*one, witnesses, early, reported)) and not {*moving} & {*wait.behind}
     ]
     different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
@@ -228,10 +228,14 @@ def _left_early(operation: str) -> bool:
 
 
 def _wait(
-    group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[int], early: set[int]
+    group: Group,
+    by_rank: Mapping[int, Sequence[Step]],
+    witnesses: set[int],
+    early: set[int],
+    reported: set[tuple[str, int, int]],
 ) -> Wait | None:
     """The oldest operation of this group that a rank has not completed; None if there is none, or
-    if the evidence is of different moments."""
+    if the evidence is of different moments. reported: (group, number, rank)."""
     open_steps = {
         rank: min(pending, key=lambda step: step.seq)
         for rank, those in by_rank.items()
@@ -266,6 +270,7 @@ def _wait(
     return Wait(
         group, operation, seq, tuple(sorted(at)), behind, missing, tuple(sorted(queued)),
         calls, tuple(at[rank] for rank in sorted(at)), passed,
+        tuple(rank for rank in behind if (group.name, seq, rank) in reported),
     )  # fmt: skip
 
 
@@ -274,12 +279,6 @@ def _oldest(steps: Mapping[int, Step]) -> tuple[int, dict[int, Step], str]:
     seq = min(step.seq for step in steps.values())
     at = {rank: step for rank, step in steps.items() if step.seq == seq}
     return seq, at, next((step.operation for step in at.values() if step.operation), "")
-
-
-def _with_reports(wait: Wait, reported: Collection[tuple[str, int, int]]) -> Wait:
-    """reported: (group, number, rank)."""
-    those = (rank for rank in wait.behind if (wait.group.name, wait.seq, rank) in reported)
-    return replace(wait, reported=tuple(those))
 
 
 def _unlike(steps: Iterable[Step]) -> dict[str, tuple[int, ...]]:

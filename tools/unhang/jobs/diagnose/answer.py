@@ -18,6 +18,7 @@ from unhang.jobs.diagnose.rendering import (
     facts_in_words,
     matched_in,
     remedy_in_words,
+    said_alone_in_words,
     short_names,
     shown_causes,
     verdict_of,
@@ -106,10 +107,14 @@ def _of_logs(diagnosis: Mapping[str, Any], shown: Sequence[str]) -> list[str]:
 def _screen(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     """The verdict, who and where, the lines that show it, and the command to paste."""
     own = _of_cause(diagnosis) if shown_causes(diagnosis) else _of_outcome(diagnosis)
+    alone = [
+        Quote(said_alone_in_words(one), place_of(one["file"], one["line"]), one["said"])
+        for one in diagnosis["facts"]["said_alone"][:1]
+    ]
     then = diagnosis["next"] or {"host": None, "command": "", "tells": ""}
     return replace(
         own, next_host=then["host"] or "", next_command=then["command"], next_tells=then["tells"],
-        more=MORE,
+        more=MORE, quoted=(*alone, *own.quoted),
     )  # fmt: skip
 
 

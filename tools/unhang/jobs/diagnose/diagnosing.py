@@ -21,7 +21,6 @@ from unhang.jobs.diagnose.fitting_remedies import (
     commands_of_others,
     experiments_made,
     fitting_remedy,
-    fitting_workaround,
     how_to_raise,
     launchers,
     other_accelerator,
@@ -50,12 +49,14 @@ from unhang.jobs.diagnose.matching.signatures import load_causes, load_signature
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import FROM_JOB
+from unhang.jobs.diagnose.meaning.rules.work_rules import said_alone
 from unhang.jobs.diagnose.next_steps import (
     commands_with_output,
     explained,
     next_steps,
     not_given,
 )
+from unhang.jobs.diagnose.rank_names import each_rank
 from unhang.jobs.diagnose.ranking import (
     Cause,
     certainty_of,
@@ -70,6 +71,7 @@ from unhang.jobs.job_files import DEEPSPEED, LOGS_ALONE, JobReader
 SCHEMA = "unhang/diagnosis/1"
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
 MOST_JOB_FILES = 200
+MOST_SAID = 4
 # remarks that an exception of the program does not need
 OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")
 
@@ -252,6 +254,8 @@ def document(
         conclusion = conclusion._replace(
             why=f"{conclusion.why}; such words mean: {row['means']}", event=line
         )
+    causes_shown = [_cause(cause, rows[cause.id], facts, given) for cause in causes]
+    accused = [who for one in causes_shown[: bool(named)] for who in one["where"]]
     then, steps = next_steps(facts, conclusion, named, rows, row)
     return {
         "schema": SCHEMA,
@@ -269,9 +273,9 @@ def document(
         "found": found,
         "trouble": trouble,
         "decided": decided,
-        "facts": describe(facts),
+        "facts": {**describe(facts), "said_alone": _said_alone(facts, accused)},
         "waited_for": to_builtins(facts.waited_row()),
-        "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
+        "causes": causes_shown,
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
         "collect_next": [] if decided else steps,
         "named": [],
@@ -315,11 +319,7 @@ def _cause(
             if not one["line"] or (one["file"], one["line"]) not in spoken
         ],
         "remedy": remedy,
-        "workaround": (
-            None
-            if own.get("person")
-            else fitting_workaround(row.get("workaround"), [one.id for one in cause.for_])
-        ),
+        "workaround": None if own.get("person") else row.get("workaround"),
         "collect": [
             one
             for one in (own.get("check") or row["collect"][0], *row["collect"][1:])
@@ -328,6 +328,17 @@ def _cause(
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],
     }
+
+
+def _said_alone(facts: Facts, accused: Iterable[str]) -> list[dict[str, Any]]:
+    """What ranks that a cause or a wait names printed otherwise than all others. It accuses nobody
+    by itself."""
+    named = {*each_rank(facts.answer.roots), *accused}
+    return [
+        {**evidence_of(next(iter(few.values()))), "said": said, "ranks": [*few], "others": others}
+        for (said, few), (others, _) in map(dict.items, said_alone(facts.of("rank_said")))
+        if named.issuperset(each_rank(few))
+    ][:MOST_SAID]
 
 
 def _repairs_of_the_job(cause: Cause, facts: Facts) -> dict[str, str]:

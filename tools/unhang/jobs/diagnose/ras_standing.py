@@ -17,6 +17,7 @@ from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.waiting import POSSIBLE, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
+from unhang.jobs.diagnose.waits import named_in
 from unhang.jobs.ras_counts import (
     Key,
     communicator_rows,
@@ -158,9 +159,7 @@ def named_roots(ras: RasStanding) -> list[int]:
     """Whom RAS names: ranks that others wait for, else ranks that wait for each other, else those
     that left their communicator, else those that do not answer."""
     waited = ras.waited
-    unlike = [min(wait.calls.values(), key=len) for wait in waited.different]
-    ranks = waited.roots or waited.ring or tuple(chain(*unlike))
-    named = [rank for rank in ranks if rank >= 0 or rank in ras.places]
+    named = [rank for rank in named_in(waited) if rank >= 0 or rank in ras.places]
     return named or ras.standing.left or ras.silent
 
 

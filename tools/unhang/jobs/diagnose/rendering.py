@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import convert
 
 from unhang.core.quotes import quote
-from unhang.core.text import ascii_only, counted, flat, visible, wrapped
+from unhang.core.text import ascii_only, counted, flat, listed, visible, wrapped
 from unhang.core.verdict.screen import path_shown
 from unhang.core.verdict.waited_rows import Ranks, in_ranks, waited_in, waited_words
 from unhang.jobs.diagnose.audited import not_audited
@@ -195,9 +195,20 @@ def _what_happened(facts: Mapping[str, Any]) -> list[str]:
             f"timed out: {what}{ranks}"
             f" [{path_shown(one['lines'][0]['file'])}:{one['lines'][0]['line']}]"
         )
+    lines += [
+        f"{said_alone_in_words(one)} [{path_shown(one['file'])}:{one['line']}]"
+        for one in facts["said_alone"]
+    ]
     return lines + _ranks(
         facts["ranks"], "timed out" if facts["collectives"] else "began to connect"
     )
+
+
+def said_alone_in_words(one: Mapping[str, Any]) -> str:
+    """rank 5 alone printed: 159 files of 8 GB; others: 160."""
+    own = one["said"].split()
+    unlike = listed([word.strip(",:;") for word in one["others"].split() if word not in own], 8)
+    return f"{named_ranks(one['ranks'])} alone printed: {one['said']}; others: {unlike}"
 
 
 def _ranks(ranks: Mapping[str, Any], arrived: str) -> list[str]:

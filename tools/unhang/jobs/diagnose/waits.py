@@ -156,6 +156,18 @@ def _named_alone(wait: Wait) -> Wait:
     )  # fmt: skip
 
 
+def odd_callers(wait: Wait) -> tuple[int, ...]:
+    """The fewest of those that called different things, () where no call has the fewest."""
+    few, many, *_ = sorted(wait.calls.values(), key=len)
+    return few if len(few) < len(many) else ()
+
+
+def named_in(answer: WaitedFor) -> tuple[int, ...]:
+    """Whom it names: the roots, else the ring, else the odd ones of unlike calls, or all."""
+    unlike = (rank for wait in answer.different for rank in odd_callers(wait) or wait.waiting)
+    return answer.roots or answer.ring or tuple(unlike)
+
+
 def row_of_waits(
     waited: WaitedFor,
     words: Mapping[int, RankLine],
@@ -165,7 +177,7 @@ def row_of_waits(
     """The document's row. words: rank -> its last line. texts: (file, line) of steps -> the text.
     hosts: of ranks."""
     last = {rank: Line(said.file, said.line, said.text) for rank, said in words.items()}
-    return waited_for_row(_known_alone(waited), Beside(hosts, last, texts))
+    return waited_for_row(_known_alone(waited), Beside(hosts, last, texts, named_in(waited)))
 
 
 def _known_alone(waited: WaitedFor) -> WaitedFor:

@@ -140,7 +140,7 @@ def _screen(inspection: Inspection) -> VerdictScreen:
         certainty_of(inspection),
         (
             *recorded_lines(inspection), *_also(suspects), *_stands(inspection),
-            *(problem for problem in _not_read(inspection) if problem),
+            *filter(None, _not_read(inspection)),
         ),
         advice=tuple(
             f"what to do: {one.next}"
@@ -227,7 +227,7 @@ def _not_read(inspection: Inspection) -> list[str]:
     rows = [f"{row.what} ({visible(row.status, 40)})" for row in inspection.unread]
     silent = [row.host for row in inspection.hosts if row.problem]
     return [
-        f"not read: {listed(list(dict.fromkeys(rows)), 5)}" if rows else "",
+        f"not read: {listed([*dict.fromkeys(rows)], 5)}" if rows else "",
         f"no answer from {listed([visible(one, 80) for one in silent], 4)}" if silent else "",
     ]
 

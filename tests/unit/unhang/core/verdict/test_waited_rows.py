@@ -1,5 +1,7 @@
 """Who is waited for, as a row of a document and in the words of a screen."""
 
+from dataclasses import replace
+
 import pytest
 from msgspec import to_builtins
 
@@ -74,6 +76,12 @@ def test_unlike_calls_of_one_number_are_the_headline_the_odd_rank_first():
     row = row_of(waited_for([Group("tp", (0, 1, 2, 3))], steps, seen=range(4), complete=True))
     assert waited_headline(row) == (
         "ranks of tp call different things at #7: rank 2 all_gather; ranks 0-1,3 all_reduce"
+    )
+    where = "/w/loss.py:7 in tokens", "/w/train.py:9 in step"
+    steps = [replace(one, sizes="8 elements", where=where[one.rank == 2]) for one in steps]
+    row = row_of(waited_for([Group("tp", (0, 1, 2, 3))], steps, seen=range(4), complete=True))
+    assert waited_headline(row).endswith(
+        "rank 2 all_gather at train.py:9 in step; ranks 0-1,3 all_reduce at loss.py:7 in tokens"
     )
 
 

@@ -19,6 +19,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import IN_A_RING, each_rank, named_ranks
 from unhang.jobs.diagnose.ras_standing import MOST_SHOWN, kind_and_words, named_roots
+from unhang.jobs.diagnose.waits import odd_callers
 
 _BY_CERTAINTY = {SURE: STRONG, LIKELY: SUPPORTING + 1, POSSIBLE: SUPPORTING}  # weights of a root
 
@@ -33,13 +34,12 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
         return
     answer = facts.flights.answer
     for wait in answer.different[:MOST_SHOWN]:
-        fewest, *more = sorted(wait.calls.values(), key=len)
         calls = "; ".join(f"{what}: {named_ranks(ranks)}" for what, ranks in wait.calls.items())
         yield Evidence(
             "rank_desync_app",
             DECISIVE if wait.group.members else SUPPORTING + 1,
             f"flight recorder: operation {wait.seq} of group {wait.group.name} differs: {calls}",
-            (), "recorders-differ", who=each_rank(fewest) if len(fewest) < len(more[0]) else (),
+            (), "recorders-differ", who=each_rank(odd_callers(wait)),
         )  # fmt: skip
     if facts.answer.roots and answer.roots and not answer.left_the_order:
         yield from _recorders_await(answer, facts.answer)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from unhang.core.catalogue.own_tables import table
-from unhang.core.quotes import leading_words
 from unhang.core.text import counted
 from unhang.core.verdict.activities import STARTING
 from unhang.core.verdict.odd_one_out import AT_LEAST
+from unhang.jobs.diagnose.absences import are_few
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import ENDS
@@ -34,7 +34,8 @@ NEAR_LINES = 15
 FEW_STEPS = 3
 MOST_OF_A_STEP = 0.6
 # variables, and options of programs as py-spy shows them, that are equal for all ranks of a job
-_NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
+_PLAIN = re.compile(r"(?<!\S)[A-Za-z]+(?=[,:;]?(?!\S))")
+_DURATION = re.compile(r"\d ?(?:[mnµu]?s|sec\w*|min\w*)\b")
 Listed = tuple[str, int, Event]
 Sides = dict[str, dict[int | str, Event]]  # {what: {who says it: the line}}
 
@@ -350,20 +351,28 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
     waits = facts.said("timeout", "store_timeout") or hang_signs(facts)
     if not (waits or facts.has("waits-for-communicator-id")):
         return
-    by_shape: dict[str, Sides] = {}
-    for event in facts.of("rank_said"):
-        phrase = event.fields["phrase"] or ""
-        rank = int(event.fields["rank"] or event.fields["number"] or -1)
-        sides = by_shape.setdefault(_NUMBERS.sub("#", phrase), {})
-        sides.setdefault(leading_words(phrase, 60), {}).setdefault(rank, event)
-    for sides in by_shape.values():
-        fewest, *others = sorted(sides.values(), key=len)
-        if len(fewest) == len(others) == 1 < len(others[0]):
-            found = _unlike(
-                facts, sides, "rank_desync_app", STRONG - 0.5, "one-rank-says-otherwise"
-            )
-            yield from (replace(one, who=each_rank(fewest)) for one in found)
-            return
+    # of a line with a time, as programs log all kinds of things, the value accuses nobody
+    for sides in said_alone(one for one in facts.of("rank_said") if not one.prefix.stamp):
+        found = _unlike(facts, sides, "rank_desync_app", STRONG - 0.5, "one-rank-says-otherwise")
+        yield from (replace(one, who=each_rank(next(iter(sides.values())))) for one in found)
+        return
+
+
+def said_alone(events: Iterable[Event]) -> Iterator[Sides]:
+    """What few ranks printed, then what all others printed in the same plain words, if each of both
+    has one value: a number, a path, a name with a dot. Steps and numbers of processes have more; a
+    duration is of no use."""
+    by_words: dict[str, Sides] = {}
+    for one in events:
+        said, rank = one.fields["phrase"] or "", one.number("rank") or one.number("number")
+        words = " ".join(_PLAIN.findall(said))
+        if words and not _DURATION.search(said):
+            by_words.setdefault(words, {}).setdefault(said.strip(), {}).setdefault(rank, one)
+    for sides in by_words.values():
+        by_size = dict(sorted(sides.items(), key=lambda one: len(one[1])))
+        few, *others = by_size.values()
+        if len(others) == 1 and are_few(few, *others) and few.keys().isdisjoint(*others):
+            yield by_size
 
 
 def _sides(facts: Facts, name: str) -> Sides:
