@@ -4,7 +4,7 @@ driver, experiments that were made, other accelerators."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -286,19 +286,6 @@ def experiments_made(facts: Facts) -> list[str]:
     return [
         f"the same job with {one['name']}={str(one['value']).strip(QUOTES)}" for one in settings
     ]
-
-
-def fitting_workaround(
-    workaround: Mapping[str, str] | None, evidence: Collection[str] = ()
-) -> Mapping[str, str] | None:
-    """The workaround, if it touches the path that failed."""
-    return (
-        None
-        if workaround
-        and workaround.get("what") == "NCCL_P2P_DISABLE=1"
-        and "ib-completion-protection" in evidence
-        else workaround
-    )
 
 
 def other_accelerator(facts: Facts) -> str | None:

@@ -283,24 +283,6 @@ def test_exception_behind_a_frame_without_source_is_no_source(answer):
     assert answer(quoted)["facts"]["first_error"] is None
 
 
-def test_log_of_windows_1252_is_read_and_one_wrong_letter_of_utf_8_changes_nothing(tmp_path):
-    log = tmp_path / "job.log"
-    log.write_bytes(
-        "[rank1]: OSError: [Errno 28] Auf dem Gerät: '/scratch/müller'\n".encode("cp1252")
-    )
-    found = diagnose([str(log)])
-    assert (
-        found["causes"][0]["evidence"][0]["text"]
-        == "OSError: [Errno 28] Auf dem Gerät: '/scratch/müller'"
-    )
-    assert found["inputs"][0]["notes"] == ["was read as cp1252"]
-    log.write_bytes("Gerät █ [rank1]: OSError: [Errno 28] Ger".encode() + b"\xe4t\n")
-    found = diagnose([str(log)])
-    assert (
-        found["inputs"][0]["notes"] == [] and "Gerät █" in found["causes"][0]["evidence"][0]["text"]
-    )
-
-
 def test_peer_of_an_adapter_is_named_with_its_host(answer):
     log = (
         "".join(

@@ -210,7 +210,7 @@ def _of_document(found: list[tuple[int, str]], about: Input) -> Block:
 
 
 def _wrapping_of(head: bytes) -> Wrapping:
-    if _encoding(head):
+    if _is_utf_16(head):
         return PLAIN
     lines = _plain(head).replace(b"\r\n", b"\n").split(b"\n")
     return find_wrapping(
@@ -230,7 +230,7 @@ def kind_of(head: bytes) -> str:
         and (b'"pg_config"' in head or b'"collective_seq_id"' in head)
     ):
         return "dump"
-    if _encoding(head):
+    if _is_utf_16(head):
         return "log"
     control = sum(
         head.count(bytes([code])) for code in (*range(1, 7), *range(14, 27), 28, 29, 30, 31)
@@ -257,44 +257,15 @@ def _why_not_read(head: bytes) -> str:
     return "is binary and was not read"
 
 
-def _encoding(head: bytes) -> str | None:
-    """utf-16 of either byte order, recognised by its mark or by a zero in every other byte."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    sample = head[:2000]
-    if (
-        len(sample) >= 16
-        and sample[1::2].count(0) * 10 > len(sample) * 4
-        and sample[::2].count(0) * 10 < len(sample)
-    ):
-        return "utf-16-le"
-    if (
-        len(sample) >= 16
-        and sample[::2].count(0) * 10 > len(sample) * 4
-        and sample[1::2].count(0) * 10 < len(sample)
-    ):
-        return "utf-16-be"
-    return None
-
-
-def _single_byte(head: bytes) -> str | None:
-    """cp1252 (Windows, Western Europe) if the bytes beyond ASCII are never UTF-8: one letter that
-    is neither must not turn a log of UTF-8 into another."""
-    if head.isascii():
-        return None
-    beyond = {
-        letter
-        for letter in codecs.getincrementaldecoder("utf-8")("replace").decode(head)
-        if not letter.isascii()
-    }
-    return "cp1252" if beyond == {"\ufffd"} else None
+def _is_utf_16(head: bytes) -> bool:
+    """By the mark that Windows' programs write."""
+    return head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def _decoded(head: bytes, stream: Stream, about: Input) -> Iterator[bytes]:
-    encoding = _encoding(head) or _single_byte(head)
-    decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding else None
-    if encoding:
-        about.notes.append(f"was read as {encoding}")
+    decoder = codecs.getincrementaldecoder("utf-16")("replace") if _is_utf_16(head) else None
+    if decoder:
+        about.notes.append("was read as utf-16")
     data = head.removeprefix(codecs.BOM_UTF8)
     while data:
         if decoder:
