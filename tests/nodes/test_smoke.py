@@ -98,7 +98,10 @@ def test_a_node_whose_ranks_never_enter_is_named(fleet):
 def test_a_slow_node_is_named_and_isolated(fleet):
     done = smoke(fleet, *SMALL, "--phases", "pace", "--drill", "gpu004:slow", "--no-experiments")
     assert done.suspects("host", "phase") == [("gpu004", "pace")]
-    assert done.result["isolation"]["bad_nodes"] == ["gpu004"], done.result["isolation"]
+    isolation = done.result["isolation"] or {}
+    # a busy machine proves nothing about speed, and so isolates nobody
+    is_busy = "the machine is busy" in (done.result.get("not_proved") or "")
+    assert isolation.get("bad_nodes") == (None if is_busy else ["gpu004"]), isolation
 
 
 def test_an_unreachable_and_an_unknown_node_are_named_and_the_others_pass(fleet):
