@@ -12,7 +12,6 @@ import pytest
 
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.rules.node_rules import CatalogueView
-from unhang.judge.rules.rules import tables_shape
 from unhang.judge.triage.run_judging import judge_folder
 
 
@@ -381,7 +380,6 @@ def test_remarks_of_half_the_healthy_machines_are_the_rows_that_say_so():
     catalogue = load_catalogue([])
     view = CatalogueView(
         catalogue.tables,
-        tables_shape(catalogue.tables),
         tuple(rule.id for rule in catalogue.rules),
         "2026-11-20",
     )

@@ -15,7 +15,7 @@ from unhang.core.run.documents import InvalidNode, to_facts
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.rules.engine import Engine
 from unhang.judge.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
-from unhang.judge.rules.rules import compile_rule, tables_shape
+from unhang.judge.rules.rules import compile_rule
 
 MEASURED = (0, 1, 79, 85, 100, 3000, 10**7, 5_200_000, None)
 OF_A_GPU = ("utilization_percent", "temperature_c", "memory_used_mib", "power_draw_w")
@@ -26,7 +26,6 @@ def view() -> CatalogueView:
     catalogue = load_catalogue()
     return CatalogueView(
         catalogue.tables,
-        tables_shape(catalogue.tables),
         tuple(rule.id for rule in catalogue.rules),
         "2026-11-20",
     )
