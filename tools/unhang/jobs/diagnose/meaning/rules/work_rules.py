@@ -335,7 +335,7 @@ def rank_is_given_twice(facts: Facts) -> Iterator[Evidence]:
     comms = {one.fields.get("comm") for one in starts} - {None}
     is_short = len(times) < times.total() <= (facts.world_size or 0)
     if is_short and len(comms) == 1 and not facts.of("init_complete"):
-        rank = max(times, key=lambda one: times[one])
+        rank = times.most_common(1)[0][0]
         lines = tuple(one for one in starts if one.number("rank") == rank)
         hosts = tuple(f"host {one.prefix.host}" for one in lines)
         why = f"rank {rank} is given to several processes"
@@ -351,8 +351,10 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
     waits = facts.said("timeout", "store_timeout") or hang_signs(facts)
     if not (waits or facts.has("waits-for-communicator-id")):
         return
-    # of a line with a time, as programs log all kinds of things, the value accuses nobody
-    for sides in said_alone(one for one in facts.of("rank_said") if not one.prefix.stamp):
+    # behind a time of its own, where programs log all kinds of things, a value accuses nobody
+    for sides in said_alone(
+        one for one in facts.of("rank_said") if one.text.lower().startswith(("rank", "[rank"))
+    ):
         found = _unlike(facts, sides, "rank_desync_app", STRONG - 0.5, "one-rank-says-otherwise")
         yield from (replace(one, who=each_rank(next(iter(sides.values())))) for one in found)
         return
