@@ -1,5 +1,5 @@
-"""No line that matches a signature is skipped: not by the search for anchors, nor by needed texts,
-nor by the cache of line shapes."""
+"""No line that matches a signature is skipped: not by the search for anchors, nor by what is
+remembered of the shapes of lines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from support.wrapped_logs import every_log, lines_of
 from unhang.jobs.diagnose.logs import line_prefixes
 from unhang.jobs.diagnose.logs.calls import without_calls
 from unhang.jobs.diagnose.logs.reading import Block
-from unhang.jobs.diagnose.matching import line_shapes, scanning
-from unhang.jobs.diagnose.matching.needed_texts import holds
+from unhang.jobs.diagnose.matching import scanning
 from unhang.jobs.diagnose.matching.scanning import Scan, Sieve, scan_blocks
-from unhang.jobs.diagnose.matching.sieve import DIGITS, LITTLE, Trial
+from unhang.jobs.diagnose.matching.sieve import DIGITS
 from unhang.jobs.diagnose.matching.signatures import Signature, load_signatures
 
 SIGNATURES = load_signatures()
-FILLER = [b"~" * 400] * (LITTLE // 400 + 1)
 
 
 @cache
@@ -60,20 +58,6 @@ def matches() -> list[tuple[bytes, list[tuple[Signature, re.Match[str]]]]]:
     return list(zip(lines, found, strict=True))
 
 
-def asked_much() -> Sieve:
-    """A sieve that has seen more text than it searches in the simple way."""
-    sieve = Sieve(SIGNATURES)
-    assert list(sieve.likely(FILLER)) == []
-    return sieve
-
-
-def trials_by_line(sieve: Sieve, lines: Sequence[bytes]) -> dict[bytes, dict[str, Trial]]:
-    return {
-        line_shape: {one.signature.id: one for one in trials}
-        for line_shape, trials in sieve.likely(lines)
-    }
-
-
 def test_fixtures_hold_matches_of_most_signatures():
     """Otherwise the tests below would prove little."""
     assert len({row.id for _, found in matches() for row, _ in found}) > 0.9 * sum(
@@ -82,37 +66,15 @@ def test_fixtures_hold_matches_of_most_signatures():
 
 
 def test_sieve_lets_no_line_fall_that_a_signature_reads():
-    alike = {line: without_calls(line).translate(None, DIGITS) for line, _ in matches()}
-    trials = trials_by_line(asked_much(), list(dict.fromkeys(alike.values())))
+    sieve = Sieve(SIGNATURES)
     for line, found in matches():
+        shape = without_calls(line).translate(None, DIGITS)
+        tried = {one.id: anchors for one, anchors in sieve.trials(shape)}
         for row, match in found:
             if row.program.startswith("people") and b" NCCL INFO " in line:
                 continue
-            trial = trials[alike[line]][row.id]
-            again = None if trial.is_in_vain(line) else row.search(line.decode(), trial.anchors)
+            again = row.search(line.decode(), tried[row.id])
             assert again and again.span() == match.span(), (row.id, line)
-
-
-def test_sieve_that_was_asked_little_lets_no_line_fall_either():
-    lines = [line.translate(None, DIGITS) for line, found in matches() if found]
-    much, few = trials_by_line(asked_much(), lines), {}
-    for line in lines[::40]:
-        few.update(trials_by_line(Sieve(SIGNATURES), [line]))
-    for line, trials in few.items():
-        assert [
-            one
-            for one in trials
-            if holds(trials[one].signature.needed, line) or trials[one].signature.reads_on
-        ] == list(much.get(line, {}))
-
-
-def test_what_a_pattern_needs_stands_in_each_of_its_matches():
-    excluded = 0
-    for line, found in matches():
-        bare = line.translate(None, DIGITS)
-        assert all(holds(row.needed, bare) for row, _ in found)
-        excluded += sum(not holds(row.needed, bare) for row in SIGNATURES[::50])
-    assert excluded > len(matches()) * len(SIGNATURES[::50]) // 2
 
 
 def other_digits(line: str, noise: random.Random) -> str:
@@ -165,21 +127,8 @@ def test_memory_that_is_full_is_emptied_and_hides_nothing(monkeypatch):
     lines = [line.encode("utf-8", "replace") for line in fixture_lines()[::7]]
     blocks = [Block(at + 1, lines[at : at + 50]) for at in range(0, len(lines), 50)]
     plain = ids_by_line(scan_blocks(blocks, "log", Sieve(SIGNATURES)))
-    for name, most in (("MOST_REMEMBERED", 5000), ("MOST_WANTED", 20), ("MOST_TRIES", 20)):
-        monkeypatch.setattr(line_shapes, name, most)
-    sizes = []
-
-    class Watched(line_shapes.LineShapes):
-        def forget_many(self):
-            super().forget_many()
-            sizes.append((len(self.wanted), len(self._tries), sum(map(len, self.dull))))
-
-    monkeypatch.setattr(scanning, "LineShapes", Watched)
+    monkeypatch.setattr(scanning, "MOST_REMEMBERED", 20)
     small = ids_by_line(scan_blocks(blocks, "log", Sieve(SIGNATURES)))
-    assert (
-        all(wanted <= 20 and tries <= 20 and dull < 30_000 for wanted, tries, dull in sizes)
-        and sizes
-    )
     assert plain.keys() <= small.keys() and all(plain[number] <= small[number] for number in plain)
 
 

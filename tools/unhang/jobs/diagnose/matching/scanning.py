@@ -1,15 +1,12 @@
-"""One pass over each log: most lines are skipped by their shape, the few that contain an anchor are
-searched by its signatures. Lines with the same shape differ only in their digits. All lines of a
-block are stripped of digits at once, in C; a shape that was seen before and contains no anchor
-costs one set look-up, so that scanning a million channel lines costs about as much as reading them.
-"""
+"""One pass over each log: most lines are skipped by their shape, which is the line without its
+digits; the few that contain an anchor are searched by its signatures."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from pathlib import PurePath
 
 from unhang.core.catalogue.own_tables import table
@@ -23,20 +20,24 @@ from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answer
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stacks
 from unhang.jobs.diagnose.logs.task_labels import Labels, are_numbers_of_a_list
-from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.running_text import (
     is_a_machines,
     is_in_words,
     is_of_people,
     numbers_of_prose,
 )
-from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
+from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.job_files import JobFile
 
 # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_EVENTS = 4096
 MOST_ONCE = 512
+# of lines of one shape: matches that are kept, so that lines of several hosts are; and tries in
+# vain, after which a signature that reads no digits never matches
+ONCE, MISSES = 16, 2
+MOST_REMEMBERED = 50_000  # shapes
+LONGEST_REMEMBERED = 1024
 LONGEST_COMMAND = 4000
 SHOWN_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
@@ -150,8 +151,7 @@ class Scan:
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     """Every event of one file, in its order."""
     scan = Scan(file)
-    memory = LineShapes(sieve)
-    counts: dict[str, int] = {}
+    seen = _Seen()
     ras = RasText(file)
     stacks = Stacks(file, rank_in_name(file))
     labels = Labels()
@@ -171,10 +171,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
             if not end and sum(map(is_a_machines, block.lines)) < 2
             else set()
         )
-        memory.learn(shapes)
-        if memory.wanted:
-            _keep_events(block, shapes, memory, scan, counts)
-            memory.forget_many()
+        _keep_events(block, shapes, sieve, seen, scan)
         _remember_last(block, scan)
         scan.words.note(block.lines, block.first, file, rank_in_name(file))
         labels.note(text)
@@ -223,41 +220,59 @@ def _name_ranks(scan: Scan, labels: Labels, stacks: Sequence[Stack]) -> None:
             scan.events[place] = replace(one, prefix=prefix)
 
 
+@dataclass
+class _Seen:
+    """What is known from the lines before. matches: of each signature. kept, missed: of a signature
+    the matches and the tries in vain in lines of one shape. done: the shapes of which no line
+    matters any more."""
+
+    matches: Counter[str] = field(default_factory=Counter)
+    kept: Counter[tuple[str, bytes]] = field(default_factory=Counter)
+    missed: Counter[tuple[str, bytes]] = field(default_factory=Counter)
+    done: set[bytes] = field(default_factory=set)
+
+
 def _keep_events(
-    block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int]
+    block: Block, shapes: Sequence[bytes], sieve: Sieve, seen: _Seen, scan: Scan
 ) -> None:
-    for index in compress(range(len(shapes)), map(memory.wanted.__contains__, shapes)):
-        line_shape = shapes[index]
+    for remembered in (seen.kept, seen.missed, seen.done):
+        if len(remembered) > MOST_REMEMBERED:
+            remembered.clear()
+    for index, shape in enumerate(shapes):
+        if shape in seen.done:
+            continue
         readings: list[str] = []
-        done = []
-        for trial in memory.wanted[line_shape]:
-            signature = trial.signature
-            if signature.id in scan.full:
-                done.append(trial)
+        is_done = len(shape) <= LONGEST_REMEMBERED
+        for signature, anchors in sieve.trials(shape):
+            key = signature.id, shape
+            if (
+                signature.id in scan.full
+                or (signature.once and seen.kept[key] >= ONCE)
+                or (seen.missed[key] >= MISSES and not signature.reads_digits)
+            ):
                 continue
-            if trial.is_in_vain(block.lines[index]):
-                continue
+            is_done = False
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
-            seen, found = _first_match(trial, readings, block, index)
-            if found:
-                outside = f"{seen[: found.start()]}\n{seen[found.end() :]} "
-                if (
-                    scan.prose
-                    and signature.fact != "error_line"
-                    and not is_in_words(outside.encode(), signature.examples["match"])
-                ):
-                    scan.prose.discard(block.number(index))
-                place = len(scan.events)
-                scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
-                if len(readings) > 1:
-                    scan.outside[place] = _outside(readings)
-                counts[signature.id] = counts.get(signature.id, 0) + 1
-                if counts[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
-                    scan.full.add(signature.id)
-            if memory.tried(signature, line_shape, bool(found)):
-                done.append(trial)
-        if done:
-            memory.leave_out(line_shape, done)
+            text, found = _first_match(signature, anchors, readings, block, index)
+            (seen.kept if found else seen.missed)[key] += 1
+            if not found:
+                continue
+            outside = f"{text[: found.start()]}\n{text[found.end() :]} "
+            if (
+                scan.prose
+                and signature.fact != "error_line"
+                and not is_in_words(outside.encode(), signature.examples["match"])
+            ):
+                scan.prose.discard(block.number(index))
+            place = len(scan.events)
+            scan.events.extend(_events_of(signature, found, text, block, index, scan.file))
+            if len(readings) > 1:
+                scan.outside[place] = _outside(readings)
+            seen.matches[signature.id] += 1
+            if seen.matches[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
+                scan.full.add(signature.id)
+        if is_done:
+            seen.done.add(shape)
 
 
 def _events_of(
@@ -287,14 +302,17 @@ def _beginning(line: bytes) -> str:
 
 
 def _first_match(
-    trial: Trial, readings: Sequence[str], block: Block, index: int
+    signature: Signature,
+    anchors: Sequence[str],
+    readings: Sequence[str],
+    block: Block,
+    index: int,
 ) -> tuple[str, re.Match[str] | None]:
     """(text, match) of the first form of a line, or of it and the lines below it, that matches the
     signature."""
-    signature = trial.signature
     for place, text in enumerate(readings):
         seen = _with_output(block, index, signature.reads_on, place) if signature.reads_on else text
-        if found := signature.search(seen, trial.anchors):
+        if found := signature.search(seen, anchors):
             return seen, found
     return readings[0], None
 

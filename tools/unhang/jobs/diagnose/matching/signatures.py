@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from re import _constants as constants  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang.core import catalogue
-from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
 
-_REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
+# what is left of a pattern without what matches any digit, and names a digit or refers back
+_ANY_DIGITS = re.compile(r"\{\d*,?\d*\}|0-9|\?P<\w+>")
+_READS_DIGITS = re.compile(rb"\d|\?P=")
 # bytes that are searched around an anchor: a pattern never gets a whole endless line
 BEFORE, AFTER = 400, 1600
 
@@ -51,13 +50,8 @@ class Signature:
     @cached_property
     def reads_digits(self) -> bool:
         """Whether of lines that differ only in their digits one may match and another not."""
-        return bool(self.reads_on) or _reads_digits(parser.parse(self.expression))
-
-    @cached_property
-    def needed(self) -> Needed:
-        """The parts that a line without digits must contain for the pattern to match; () if there
-        are none for certain, or if lines below belong to the match."""
-        return () if self.reads_on else needed_texts(self.expression)
+        named = b" ".join((_ANY_DIGITS.sub("", self.expression).encode(), *self.anchors))
+        return bool(self.reads_on or _READS_DIGITS.search(named))
 
     def search(self, line: str, anchors: Sequence[str] | None = None) -> re.Match[str] | None:
         """The match in a line, searched only near the anchors. anchors: those that may be in it,
@@ -108,30 +102,3 @@ def _signature(row: Mapping[str, Any]) -> Signature:
         row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"],
         tuple(row.get("words", ())), row.get("reads_on", 0),
     )  # fmt: skip
-
-
-def _reads_digits(parsed: Any) -> bool:
-    """Whether a pattern needs certain digits, as in an Xid's code, and not just any number."""
-    for operation, argument in parsed:
-        if operation in (constants.LITERAL, constants.NOT_LITERAL) and chr(argument).isdigit():
-            return True
-        if operation == constants.GROUPREF:  # a back reference: two equal numbers
-            return True
-        if operation == constants.IN and any(_names_digits(kind, what) for kind, what in argument):
-            return True
-        if operation in _REPEATING and _reads_digits(argument[2]):
-            return True
-        if operation == constants.BRANCH and any(_reads_digits(branch) for branch in argument[1]):
-            return True
-        if operation == constants.SUBPATTERN and _reads_digits(argument[-1]):
-            return True
-        if operation in (constants.ASSERT, constants.ASSERT_NOT) and _reads_digits(argument[1]):
-            return True
-    return False
-
-
-def _names_digits(kind: Any, what: Any) -> bool:
-    """Whether a set of characters contains some digits but not all."""
-    if kind == constants.LITERAL:
-        return chr(what).isdigit()
-    return bool(kind == constants.RANGE and what != (48, 57) and what[0] <= 57 and what[1] >= 48)
