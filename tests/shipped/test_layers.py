@@ -17,7 +17,7 @@ CONTROLLER = """
     | core.gpu_verbs core.junit core.labels core.nodeset core.strict_yaml core.redact core.json_text core.table
     | core.path_arguments core.project
     core.child_processes core.command_lines core.limits core.line_pieces core.taken_signals core.together core.list_arguments
-    | core.kept_files core.signing | core.schemas | core.run | core.catalogue | core.verdict core.ansible | core.smoke_result | core.baselines core.commands
+    | core.signing | core.schemas | core.run | core.catalogue | core.verdict core.ansible | core.smoke_result | core.baselines core.commands
     | judge.__init__ judge.rules | judge.fleet | judge.triage judge.reference
     | jobs.__init__ jobs.flight jobs.job_files jobs.ras_counts | jobs.flight_steps | jobs.lint smoke audit.__init__ | jobs.diagnose audit.report
     | jobs.inspect audit.history audit.compare | jobs.watch audit.ways | jobs.commands audit.commands

@@ -3,7 +3,7 @@ ansible-playbook taken from it: both can name programs.
 
 The mark lies in the run folder. It is made with a key from the user's own state folder, so that a
 run folder which somebody else has written, packed or changed has none. Where there is no key, or it
-was removed, no run is known as an own one, and commands ask for --inventory.
+was removed, or no folder for it, no run is known as an own one, and commands ask for --inventory.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import hmac
 import json
 import os
 import secrets
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from unhang.core.errors import UserError
-from unhang.core.kept_files import KEY_BYTES, digest_of, keep, read_kept
 from unhang.core.project import state_folder
+from unhang.core.run.private_file import SAFELY
 from unhang.core.run.run_folder import read_run
 from unhang.core.run.whole_files import write_atomically
 from unhang.core.text import visible
 
 MARK = "made-here"
-KEY_NAME, KEY_OF = "own-runs", digest_of(b"unhang/own-runs/1")
+KEY_NAME, KEY_BYTES = "own-runs", 32
 LONGEST_SHOWN = 200
 
 
@@ -34,17 +35,15 @@ def mark_as_own(folder: Path) -> None:
     checked. Without run.json there is nothing to mark."""
     if not (folder / "run.json").is_file():
         return
-    if not _keys():
-        _make_key()
-    for key in _keys()[:1]:
+    if key := _key() or _made_key():
         write_atomically(folder / MARK, f"{_mark_of(key, read_run(folder).document)}\n")
 
 
 def is_own(folder: Path) -> bool:
     """Whether run.json names the inventory and the options that the run was made with here. Raises
     UserError if there is no run."""
-    document, mark = read_run(folder).document, _mark(folder)
-    return any(hmac.compare_digest(mark, _mark_of(key, document)) for key in _keys())
+    document, key = read_run(folder).document, _key()
+    return bool(key) and hmac.compare_digest(_mark(folder), _mark_of(key, document))
 
 
 def own_inventories(folder: Path) -> list[str]:
@@ -72,23 +71,28 @@ def own_options(folder: Path) -> list[str]:
     )
 
 
-def _keys() -> list[bytes]:
-    """The key of the state folder, which makes marks, and that of the cache, where earlier releases
-    had it: it is copied to a state folder without one."""
-    place, cached = state_folder(os.environ), read_kept(KEY_NAME, KEY_OF)
-    own = read_kept(KEY_NAME, KEY_OF, place) if place else None
-    if place and cached and not own:
-        keep(KEY_NAME, KEY_OF, cached, place)
-    return [key for key in dict.fromkeys((own, cached)) if key]
+def _key() -> bytes:
+    """The key in the state folder; b"" for one that somebody else may have written, or knows."""
+    place = state_folder(os.environ)
+    with suppress(OSError):
+        handle = os.open(place / KEY_NAME, os.O_RDONLY | SAFELY) if place else -1
+        with os.fdopen(handle, "rb") as source:
+            found = os.fstat(handle)
+            others = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not others:
+                key = source.read(LONGEST_SHOWN)[-KEY_BYTES:]
+                return key if len(key) == KEY_BYTES else b""
+    return b""
 
 
-def _make_key() -> None:
-    """In the state folder; in the cache, if there is no state folder that can be written to."""
-    place, key = state_folder(os.environ), secrets.token_bytes(KEY_BYTES)
-    if place:
-        keep(KEY_NAME, KEY_OF, key, place)
-    if not _keys():
-        keep(KEY_NAME, KEY_OF, key)
+def _made_key() -> bytes:
+    """A new key, which a reader finds whole; b"" without a folder that can be written to."""
+    place = state_folder(os.environ)
+    with suppress(OSError):
+        if place:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(place / KEY_NAME, secrets.token_hex(KEY_BYTES // 2), 0o600)
+    return _key()
 
 
 def _mark_of(key: bytes, document: Mapping[str, Any]) -> str:

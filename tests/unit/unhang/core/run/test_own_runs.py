@@ -10,10 +10,9 @@ import stat
 import pytest
 
 from unhang.core.errors import UserError
-from unhang.core.kept_files import KEY_BYTES, keep
 from unhang.core.run.own_runs import (
+    KEY_BYTES,
     KEY_NAME,
-    KEY_OF,
     MARK,
     is_own,
     mark_as_own,
@@ -96,8 +95,7 @@ def test_a_mark_is_no_link_and_no_folder(folder, tmp_path):
 
 def another_user(monkeypatch, place):
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
-    monkeypatch.setattr("unhang.core.kept_files._wanted_folder", lambda: place / "cache")
-    return place / "state" / "unhang" / KEY_NAME, place / "cache" / KEY_NAME
+    return place / "state" / "unhang" / KEY_NAME
 
 
 def test_another_user_has_another_key(folder, tmp_path, monkeypatch):
@@ -106,40 +104,48 @@ def test_another_user_has_another_key(folder, tmp_path, monkeypatch):
     assert not is_own(folder)
 
 
-def test_the_key_is_private_and_outlives_the_cache(folder, tmp_path, monkeypatch):
-    in_state, in_cache = another_user(monkeypatch, tmp_path)
+def test_the_key_is_private(folder, tmp_path, monkeypatch):
+    key = another_user(monkeypatch, tmp_path)
     mark_as_own(folder)
-    assert not in_cache.exists()
-    assert [stat.S_IMODE(place.stat().st_mode) for place in (in_state, in_state.parent)] == [
-        0o600,
-        0o700,
-    ]
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (key, key.parent)] == [0o600, 0o700]
     assert is_own(folder)
-    in_state.chmod(0o644)  # somebody else may know it now
+
+
+def linked(path):
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        linked,
+        lambda path: path.chmod(0o640),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: (path.unlink(), path.mkdir()),
+    ],
+)
+def test_a_key_that_others_may_know_or_that_is_not_whole_is_none(
+    folder, tmp_path, monkeypatch, change
+):
+    key = another_user(monkeypatch, tmp_path)
+    mark_as_own(folder)
+    change(key)
     assert not is_own(folder)
 
 
-def test_a_key_in_the_cache_is_taken_over_and_still_good_beside_another(
-    folder, tmp_path, monkeypatch
-):
-    in_state, in_cache = another_user(monkeypatch, tmp_path)
-    keep(KEY_NAME, KEY_OF, b"k" * KEY_BYTES)
+def test_the_key_that_an_earlier_release_wrote_stays_good(folder, tmp_path, monkeypatch):
+    key = another_user(monkeypatch, tmp_path)
     mark_as_own(folder)
-    in_cache.unlink()
-    assert own_inventories(folder) == ["/srv/hosts.sh"]
-    in_cache.write_bytes(in_state.read_bytes())
-    in_cache.chmod(0o600)
-    # taken over from the cache of another installation
-    keep(KEY_NAME, KEY_OF, b"l" * KEY_BYTES, in_state.parent)
+    key.write_bytes(b"unhang/kept/1\n" + b"k" * KEY_BYTES + b"d" * KEY_BYTES + key.read_bytes())
     assert is_own(folder)
 
 
-def test_without_a_state_folder_the_key_is_in_the_cache(folder, tmp_path, monkeypatch):
-    in_state, in_cache = another_user(monkeypatch, tmp_path)
-    in_state.parent.parent.write_text("no folder")
+def test_without_a_state_folder_no_run_is_known_as_an_own_one(folder, tmp_path, monkeypatch):
+    another_user(monkeypatch, tmp_path)
+    (tmp_path / "state").write_text("no folder")
     mark_as_own(folder)
-    assert in_cache.exists()
-    assert is_own(folder)
+    assert not is_own(folder)
 
 
 def test_a_run_of_documents_alone_needs_no_mark(folder):
