@@ -10,7 +10,6 @@ from functools import cache
 
 from support.wrapped_logs import every_log, lines_of
 
-from unhang.jobs.diagnose.logs import line_prefixes
 from unhang.jobs.diagnose.logs.calls import without_calls
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.matching import scanning
@@ -130,16 +129,3 @@ def test_memory_that_is_full_is_emptied_and_hides_nothing(monkeypatch):
     monkeypatch.setattr(scanning, "MOST_REMEMBERED", 20)
     small = ids_by_line(scan_blocks(blocks, "log", Sieve(SIGNATURES)))
     assert plain.keys() <= small.keys() and all(plain[number] <= small[number] for number in plain)
-
-
-def test_short_looks_before_long_patterns_leave_none_of_their_matches_out():
-    for line in (text[: line_prefixes.LOOKED_AT] for text in fixture_lines()):
-        if any(pattern.search(line) for pattern in line_prefixes._STAMPS):
-            assert line_prefixes._ANY_STAMP.search(line), line
-        if line_prefixes._SYSLOG_HOST.search(line):
-            assert line_prefixes._ANY_TIME.search(line), line
-        if line_prefixes._NCCL.search(line):
-            assert line_prefixes._NCCL_BEHIND_HOST.search(line), line
-        assert all(
-            held in line for held, pattern in line_prefixes._RANKS if pattern.search(line)
-        ), line

@@ -91,11 +91,15 @@ def _run(name: str) -> tuple[Path, Sequence[Any]]:
 
 def _judged(files: Mapping[str, Sequence[str]]) -> Printed:
     from unhang.commands.printed_findings import judged_nodes
+    from unhang.commands.printed_lines import lines_apart
     from unhang.commands.printed_nodes import printed_nodes
     from unhang.judge.rules.compiled_catalogue import load_catalogue
 
     nodes = printed_nodes(files)
-    return judged_nodes(load_catalogue([]), nodes) if nodes else ((), {})
+    faults, read = judged_nodes(load_catalogue([]), nodes) if nodes else ((), {})
+    known = {place for fault in faults for place in fault.places}
+    apart = [one for one in lines_apart(files) if not known.issuperset(one.places)]
+    return (*faults, *apart), read
 
 
 def _stuck(stacks: Mapping[str, Mapping[str, Stack]]) -> Mapping[str, bool]:

@@ -30,8 +30,9 @@ WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
 # Calls below which a host waits for its GPU without a frame of a library.
 MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
 _FORMS = re.compile(r"^_|(?:_object|_list|_base|_into_tensor|_tensor|_coalesced)+$")
-# Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
-PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
+# Between two ranks: the job is a pipeline, whose stages are in other calls at the same time. What a
+# graph's replay waits in is not seen.
+PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv|replay")
 WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING, SERVING)
 
 

@@ -122,20 +122,30 @@ def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     first, *others = shown_causes(diagnosis)
     # "rank 0: MASTER_PORT=29501" is no rank
     ranks = {one: int(one[5:]) for one in first["where"] if re.fullmatch(r"rank \d+", one)}
-    others_named = [visible(one, 80) for one in first["where"] if one not in ranks]
-    named = listed([named_ranks([*ranks.values()])] * bool(ranks) + others_named, NAMED_ON_SCREEN)
+    more = [visible(one, 80) for one in first["where"] if one not in ranks]
+    hosts = [one for one in more if one.startswith("host ")]
+    more.sort(key=lambda one: not (ranks and one in hosts[:1]))  # the first rank's
+    named = listed([named_ranks([*ranks.values()])] * bool(ranks) + more, NAMED_ON_SCREEN)
     lines = []
     if others and not diagnosis["decided"]:
         also = [f"{one['title']} ({one['certainty']})" for one in others[:2]]
         lines.append(f"or: {'; '.join(also)}")
     lines += [f"against: {one['says']}" for one in first["against"][:1]]
+    # another kind of evidence may say of the same rank or host what it did
+    beside = [
+        line
+        for one in others[:1]
+        if not {*one["where"]}.isdisjoint(first["where"])
+        for line in _lines(one)[:1]
+        if "at" not in line
+    ]
     do = "do" if first["certainty"] == "sure" else "if so"
     because = "" if first["means"].startswith("because") else "because "
     return VerdictScreen(
         f"{first['title']}{f': {named}' if named else ''}",
         first["certainty"] if diagnosis["decided"] else f"{first['certainty']}, not decided",
         tuple(lines),
-        tuple(map(_quote, _lines(first))),
+        tuple(map(_quote, [*_lines(first), *beside])),
         (
             f"{do} (owner: {first['owner']}): {remedy_in_words(first['remedy'])}",
             f"{because}{first['means']}",
@@ -144,9 +154,12 @@ def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
 
 
 def _lines(cause: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of each kind of evidence its first line; those of a log before the sentences of a dump."""
+    """Of each kind of evidence its first line; those of a log before the sentences of a dump and
+    of RAS, which the headline has too."""
     seen: dict[str, Mapping[str, Any]] = {}
-    for one in sorted(cause["evidence"], key=lambda one: not one["line"]):
+    for one in sorted(
+        cause["evidence"], key=lambda one: (not one["line"], one["says"][:3] == "RAS")
+    ):
         seen.setdefault(one["says"], one)
     return list(seen.values())[:QUOTED]
 

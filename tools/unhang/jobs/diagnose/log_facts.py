@@ -20,7 +20,7 @@ from unhang.core.verdict.by_stacks import (
 )
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
-from unhang.core.verdict.waiting import Recording, WaitedFor
+from unhang.core.verdict.waiting import POSSIBLE, Recording, WaitedFor
 from unhang.jobs.diagnose.absences import are_few
 from unhang.jobs.diagnose.log_groups import (
     EVERYBODY,
@@ -50,7 +50,12 @@ from unhang.jobs.diagnose.meaning.events import (
     without_slow_majority,
 )
 from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
-from unhang.jobs.diagnose.waits import row_of_waits, waits_in_words, waits_of_log
+from unhang.jobs.diagnose.waits import (
+    messages_in_stacks,
+    row_of_waits,
+    waits_in_words,
+    waits_of_log,
+)
 from unhang.jobs.flight import Flight
 from unhang.jobs.flight_steps import ranked, recording_of
 from unhang.jobs.job_files import JobFile
@@ -179,13 +184,28 @@ class Facts:
     def answer(self) -> WaitedFor:
         """Who is waited for, by all kinds of evidence together."""
         known = [self.flights.answer] if self.flights else []
-        known.append(self.logged)
+        known += [self.logged, self.messages]
         if self.ras and not _is_nameless(self.ras.waited):
             known.append(self.ras.waited)
         if self.traced and self.timeouts and all(rank >= 0 for rank, _ in self.traced.calls):
             # the log of a running job can end anywhere, and a call that all made may have ended
             known.append(replace(self.traced.answer, full=()))
-        return one_answer([*known, *waits_in_words(self.by_fact)], self.seen)
+        known += waits_in_words(self.by_fact)
+        answer = one_answer(known, self.seen)
+        is_twice = (
+            self.timeouts
+            or self.flights
+            or all(one.stack.before for one in self.standings.values())
+        )
+        if not is_twice and all(one.certainty == POSSIBLE for one in known):
+            # RAS and stacks of one moment, at which one rank of a healthy job is late too
+            return replace(answer, certainty=POSSIBLE)
+        return answer
+
+    @cached_property
+    def messages(self) -> WaitedFor:
+        """A wrong peer in stacks with arguments."""
+        return WaitedFor() if self.seen.goes_on else messages_in_stacks(self.standings.values())
 
     @property
     def is_counted(self) -> bool:

@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from unhang.core.verdict.by_stacks import Standing
 from unhang.core.verdict.waited_rows import Beside, Line, WaitedRow, waited_for_row
 from unhang.core.verdict.waiting import (
     LAUNCHED,
+    MESSAGE,
     POSSIBLE,
     SURE,
     Group,
@@ -28,6 +30,8 @@ from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.set_up import SET_UP
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+
+_PEER = re.compile(r" (?:src|dst): \d+$")
 
 
 def waits_of_log(
@@ -67,6 +71,8 @@ def waits_of_log(
         return _by_who_waits_nowhere(answer, waiting.union(elsewhere), shown)
     # nobody gave up: it may only come later; or it waits too, and for whom is open
     is_late = silent and any(wait.operation == SET_UP for wait in answer.waits)
+    # where no line states how many ranks there are, an absent line shows least
+    is_late = is_late or (silent and any(is_uncounted(wait.group) for wait in answer.waits))
     is_open = is_late or {*answer.roots}.issubset(elsewhere)
     return replace(answer, certainty=POSSIBLE) if is_open else answer
 
@@ -87,6 +93,28 @@ def waits_in_words(by_fact: Mapping[str, Sequence[Event]]) -> Iterator[WaitedFor
             if event.fields["rank"]
         ),
     )  # fmt: skip
+
+
+def messages_in_stacks(ranks: Iterable[Standing]) -> WaitedFor:
+    """A rank with a wrong peer, by the arguments in its stack. Of a pipeline that runs, stacks show
+    messages that have one end too, so no more is said of them."""
+    groups: dict[str, Group] = {}
+    steps = []
+    for one in ranks:
+        frame = next((frame for frame in one.stack.frames if _PEER.search(frame.shown)), None)
+        if (rank := one.stack.rank) is not None and frame:
+            way, peer = frame.shown.rsplit(maxsplit=2)[-2:]
+            ends = (int(peer), rank) if way == "src:" else (rank, int(peer))
+            group = Group("pipeline, {} to {}".format(*ends), ends, 2)
+            groups[group.name] = group
+            steps.append(
+                Step(
+                    rank, group.name, MESSAGE, 1, LAUNCHED,
+                    where=frame.shown, source=one.stack.file, line=frame.line,
+                )
+            )  # fmt: skip
+    answer = waited_for(groups.values(), steps, {step.rank for step in steps})
+    return replace(answer, certainty=POSSIBLE) if answer.left_the_order else WaitedFor()
 
 
 def _with_unknown_members(shown: LogGroups, seen: Collection[int]) -> list[Group]:
@@ -177,6 +205,7 @@ def row_of_waits(
     """The document's row. words: rank -> its last line. texts: (file, line) of steps -> the text.
     hosts: of ranks."""
     last = {rank: Line(said.file, said.line, said.text) for rank, said in words.items()}
+    waited = replace(waited, missing=tuple(one for one in waited.missing if one not in last))
     return waited_for_row(_known_alone(waited), Beside(hosts, last, texts, named_in(waited)))
 
 

@@ -29,10 +29,6 @@ _SYSLOG = re.compile(
 _SHORT = re.compile(r"(?<!\d)(?P<m>\d\d)-(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?!\d)")
 _EPOCH = re.compile(r"\[(?P<e>1\d{9})(?:\.(?P<f>\d{1,9}))?\]")
 _STAMPS = (_ISO, _US, _HUMAN, _EPOCH, _GLOG, _SYSLOG, _SHORT)
-# without one of these none of the above matches
-_ANY_STAMP = re.compile(r"\d\d:\d\d:\d\d|\[1\d{9}")
-_ANY_TIME = re.compile(r"\d\d:\d\d:\d\d|\d-\d\dT\d")  # nor _SYSLOG_HOST
-_NCCL_BEHIND_HOST = re.compile(r":\d{1,10}:\d{1,10} \[\d{1,6}\]")
 _NCCL = re.compile(
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10})"
     r" \[(?P<dev>\d{1,6})\]"
@@ -43,13 +39,13 @@ _SYSLOG_HOST = re.compile(
 )
 _POD = re.compile(r"\[pod/(?P<host>[\w.-]{1,253})/")  # kubectl logs --prefix
 _TABLE_HOST = re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{1,80}) \| ")
-_RANKS = (  # (text that is in each match, the pattern); `task` is the label of a launcher
-    ("ank", re.compile(r"\[[Rr]ank ?(?P<rank>\d{1,6})\]")),
-    ("[PG ", re.compile(r"\[PG [^\]]{0,120}\bRank (?P<rank>\d{1,6})\]")),
-    ("<std", re.compile(r"\[1,(?P<task>\d{1,6})\]<std(?:out|err)>")),
-    ("[default", re.compile(r"\[default(?P<task>\d{1,6})\]")),
-    ("ank", re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b")),
-    (": ", re.compile(r"^\s{0,4}(?P<task>\d{1,6}): ")),
+_RANKS = (  # `task` is the label of a launcher
+    re.compile(r"\[[Rr]ank ?(?P<rank>\d{1,6})\]"),
+    re.compile(r"\[PG [^\]]{0,120}\bRank (?P<rank>\d{1,6})\]"),
+    re.compile(r"\[1,(?P<task>\d{1,6})\]<std(?:out|err)>"),
+    re.compile(r"\[default(?P<task>\d{1,6})\]"),
+    re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b"),
+    re.compile(r"^\s{0,4}(?P<task>\d{1,6}): "),
 )
 _OWN = re.compile(r"\[rank(?P<rank>\d{1,6})\]")
 
@@ -102,33 +98,24 @@ def parse_prefix(text: str, start: int) -> Prefix:
     the message."""
     head = text[: min(max(start + 120, 160), LOOKED_AT)]
     time, stamp = parse_stamp(head)
-    nccl = _NCCL.search(head) if _NCCL_BEHIND_HOST.search(head) else None
-    logged = (
-        None
-        if nccl
-        else (_ANY_TIME.search(head) and _SYSLOG_HOST.search(head))
-        or _TABLE_HOST.match(head)
-        or _POD.search(head)
+    nccl = _NCCL.search(head)
+    named = nccl or _SYSLOG_HOST.search(head) or _TABLE_HOST.match(head) or _POD.search(head)
+    ranks = (
+        int(found[1]) if "rank" in found.groupdict() else ~int(found[1])
+        for pattern in _RANKS
+        if (found := pattern.search(head))
     )
-    rank = next(
-        (
-            int(found[1]) if "rank" in pattern.groupindex else ~int(found[1])
-            for held, pattern in _RANKS
-            if held in head and (found := pattern.search(head))
-        ),
-        None,
-    )
-    host = nccl["host"] if nccl else logged["host"] if logged else None
+    rank = next(ranks, None)
     own = None
-    for found in _OWN.finditer(head) if "[rank" in head else ():
+    for found in _OWN.finditer(head):
         own = int(found["rank"])  # the last one is the line's own, those before it a wrapper's
     pid = nccl["pid"] if nccl else None
-    return Prefix(time, stamp, host, pid, rank if own is None else own, own)
+    return Prefix(time, stamp, named and named["host"], pid, rank if own is None else own, own)
 
 
 def parse_stamp(head: str) -> tuple[Moment | None, str | None]:
     """(time, the stamp's text) of the first stamp; an impossible date does not count."""
-    for pattern in _STAMPS if _ANY_STAMP.search(head) else ():
+    for pattern in _STAMPS:
         found = pattern.search(head)
         if found and (time_s := _seconds(found.groupdict())) is not None:
             clock = pattern.pattern, bool(found.groupdict().get("z"))

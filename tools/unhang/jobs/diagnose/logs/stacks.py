@@ -32,6 +32,8 @@ _FAULT = re.compile(
     r"(?:Current thread|Thread) 0x[0-9A-Fa-f]{1,16}.{0,60}\(most recent call first\):$"
 )
 _SPY_FRAME = re.compile(r"\s{2,24}(\S.{0,200}?) \(([^()]{1,300}?)(?::(\d{1,7}))?\)$")
+# of py-spy dump --locals: the other end of a message, as a rank of the job
+_PEER = re.compile(r"\s{6,32}((?:src|dst): \d{1,6})$")
 _FILE_FRAME = re.compile(r"\s{1,12}File \"([^\"]{1,300})\", line (\d{1,7})(,?) in (\S{1,200})$")
 _HEADING = re.compile(
     r"(?:^\W{0,4}|[.;] )(?:[\w-]{1,12},? ){0,4}(?:(?i:ranks? |worker )|TP)"
@@ -104,6 +106,10 @@ class Stacks:
         state = self.open.setdefault(label, _Open()) if len(self.open) < MOST_RANKS else _Open()
         if self._is_frame(state, line, number) or self._is_heading(state, line):
             state.idle_lines = 0
+        elif state.frames and (found := _PEER.match(line)):
+            frame = state.frames[-1]
+            if "/torch/distributed/" in frame.text:
+                state.frames[-1] = replace(frame, shown=f"{frame.shown} {found[1]}")
         elif not line.startswith((" ", "\t")):
             state.idle_lines += 1
             if state.frames or state.idle_lines > LINES_TO_A_STACK:

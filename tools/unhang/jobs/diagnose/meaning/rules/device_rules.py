@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from unhang.core.text import listed
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import HINTING, STRONG, SUPPORTING, Evidence, weighed
@@ -44,20 +45,34 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_batches/4/236, diagnose_batches/7/004,
     diagnose/nccl_version_conflict/two-loaded.
     """
-    loaded = {
-        _nccl_release(event.fields["value"] or ""): event
-        for event in facts.of("nccl_version")
-        if event.id == "fact-nccl-version"
-    }
+    loaded: dict[str, Event] = {}
+    hosts: dict[str, set[str]] = {}
+    for event in facts.of("nccl_version"):
+        if event.id == "fact-nccl-version":
+            release = _nccl_release(event.fields["value"] or "")
+            before = loaded.get(release)
+            if event.prefix.host or not (before and before.prefix.host):
+                loaded[release] = event
+            hosts.setdefault(release, set()).update(filter(None, [event.prefix.host]))
     if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
         events = tuple(loaded.values())[:4]
-        same_job = len({event.file for event in events}) == 1
+        files = {event.file for event in events}
+        meet: dict[str | None, set[str]] = {}  # communicator -> the files of its ranks
+        for event in facts.of("init_start"):
+            meet.setdefault(event.fields["comm"], set()).add(event.file)
+        meet.pop(None, None)
+        same_job = len(files) == 1 or any(map(files.issubset, meet.values()))
+        told = tuple(
+            f"NCCL {one} on {listed(sorted(hosts[one]), 2)}" if hosts[one] else f"NCCL {one}"
+            for one in sorted(loaded)[:4]
+        )
         yield Evidence(
             "nccl_version_conflict",
             STRONG + 1.5 if same_job else SUPPORTING,
-            f"NCCL {' and '.join(sorted(map(str, loaded))[:4])} are loaded in one job",
+            f"one job loads {' and '.join(told)}",
             events,
             "two-nccl-loaded",
+            who=told,
         )
     wheels = {
         (event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")

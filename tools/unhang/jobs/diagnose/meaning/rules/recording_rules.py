@@ -13,6 +13,7 @@ from unhang.jobs.diagnose.meaning.evidence import (
     HINTING,
     STRONG,
     SUPPORTING,
+    WEAK,
     Evidence,
     weighed,
 )
@@ -30,6 +31,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose/rank_desync_app/recorders.
     """
+    yield from _ring("stacks", facts.messages)
     if facts.flights is None:
         return
     answer = facts.flights.answer
@@ -43,12 +45,22 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
         )  # fmt: skip
     if facts.answer.roots and answer.roots and not answer.left_the_order:
         yield from _recorders_await(answer, facts.answer)
+    yield from _ring("flight recorder", answer)
+
+
+def _ring(source: str, answer: WaitedFor) -> Iterator[Evidence]:
     if answer.ring:
         odd = answer.roots if answer.left_the_order else ()
         is_message = answer.crossed[0].operation == MESSAGE
         yield Evidence(
-            "rank_desync_app", SUPPORTING + 1, f"{_waits(answer)}; {IN_A_RING}", (),
+            "rank_desync_app", SUPPORTING + 1, f"{_waits(answer, source)}; {IN_A_RING}", (),
             "wrong-peer" if odd and is_message else "ranks-in-a-ring",
+            places=tuple(
+                {"file": step.source, "line": step.line, "text": step.where}
+                for wait in answer.crossed
+                for step in wait.steps
+                if step.line
+            )[:MOST_SHOWN],
             who=each_rank(odd),
         )  # fmt: skip
 
@@ -64,8 +76,8 @@ def _recorders_await(answer: WaitedFor, joined: WaitedFor) -> Iterator[Evidence]
     yield from weighed(weights, _waits(answer), (), name, who=each_rank(answer.roots))
 
 
-def _waits(answer: WaitedFor) -> str:
-    return f"flight recorder: {waited_words(waited_for_row(answer))}"
+def _waits(answer: WaitedFor, source: str = "flight recorder") -> str:
+    return f"{source}: {waited_words(waited_for_row(answer))}"
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:
@@ -110,5 +122,7 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
     places = tuple(line for rank in named[:MOST_SHOWN] if (line := ras.line_of(rank)))
     who = tuple(map(ras.label, named))
     rows = [row for row in table("causes_by_ras").values() if row["kind"] == kind]
-    weights = {row["cause"]: row["weight"] for row in rows}
+    # one look at RAS and at stacks may be one moment of a healthy job
+    is_once = facts.seen.stands and ras.waited.certainty == POSSIBLE
+    weights = {row["cause"]: WEAK if is_once else row["weight"] for row in rows}
     yield from weighed(weights, f"RAS: {words}", (), "ras-behind", places=places, who=who)
