@@ -118,7 +118,8 @@ def test_an_ssh_master_that_dies_in_the_roles_costs_at_most_the_same_command_aga
             planned.bed.run(["pkill", "-KILL", "-f", f"ssh: {planned.bed.folder}/sockets"])
             time.sleep(0.2)
     stopped = states(planned)
-    assert stopped[THREE[0]] in ("released", "unfinished")
+    # deferred: it died before the roles had changed anything
+    assert stopped[THREE[0]] in ("released", "unfinished", "deferred")
     assert rollout(planned, unhang_apply=True).code == 0
     assert states(planned) == dict.fromkeys(THREE, "released")
 

@@ -10,6 +10,7 @@ import yaml
 from changed_nodes import PLATFORMS, catalogue, changed, found_in_group
 
 from unhang.core.schemas.shapes import every_fact
+from unhang.judge.rules.like_things import reads_of_row
 
 MAY_DIFFER = yaml.safe_load("""
 node.disks[*].*: their number is compared; models of disks come in several makes
@@ -28,7 +29,6 @@ nccl.effective: follows from the settings
 torch.environments[*].*: torch, CUDA, NCCL and cuDNN are compared; homes of users differ
 torch.extension_caches[*].*: caches of users
 gpus.model: models of the devices are compared
-gpus.pci_count: gpu-fell-off-the-bus looks at each node
 interconnect.links[*].*: active links of each GPU are compared
 interconnect.by_gpu[*].*: active links are compared
 interconnect.acs[*].*: whether it is on for any is compared
@@ -55,6 +55,41 @@ def test_configuration_is_compared_between_peers_or_there_is_a_reason_why_not(fa
         if fnmatch.fnmatchcase(fact.replace("[", "("), pattern.replace("[", "("))
     ]
     assert fact in COMPARED or fact.removesuffix("[*]") in COMPARED or pattern_of
+
+
+NUMBERS_OF_LISTS = yaml.safe_load("""
+node.arrays[*].*: array-degraded looks at each node
+node.earlier.*: of an earlier run, with which this one is compared
+node.slurm.gres.rows[*].*: each node's own lines are judged
+node.kubernetes.*: what the cluster placed there
+nccl.libraries[*].*: version and build are compared; processes differ
+nccl.settings[*].line: where a setting stands may differ
+nccl.net_plugins[*].*: names are compared
+torch.extension_caches[*].*: caches of users
+packages.pins[*].*: packages-pins-half-set looks at each node
+faults.events[*].*: rules look at each fault
+gpus.holders[*].*: numbers of processes
+gpus.devices[*].processes[*].*: numbers of processes, and what each uses
+""")
+"""Of lists that no row of like_things goes through."""
+
+
+def test_every_number_is_compared_with_its_like_or_there_is_a_reason_why_not():
+    tables = catalogue().tables
+    rows = tables["like_things"].values()
+    read = {".".join(path) for row in rows for path in reads_of_row(row, tables)}
+    counted = [(row["list"], one.partition("=")[0]) for row in rows for one in row["rates"]]
+    read |= {f"{of}{star}.{name}" for of, name in counted for star in ("", ".*")}
+    for path, one in every_fact():
+        field = path.replace("[*]", ".*")
+        if one.kind == "number" and not one.identity and not one.not_compared:
+            is_of_map = field.removesuffix(".*") in read
+            reasons = [
+                row
+                for row in NUMBERS_OF_LISTS
+                if fnmatch.fnmatchcase(field, row.replace("[*]", ".*"))
+            ]
+            assert field in read or is_of_map or reasons, path
 
 
 def test_an_identity_may_belong_to_nobody_else_or_the_schema_says_why():
@@ -105,6 +140,7 @@ SETTINGS = yaml.safe_load("""
 - {facts: {node.cpu_state.smt: 'off'}}
 - {facts: {kernel.modprobe.forbidden: []}}
 - {facts: {'limits.filesystems[0].type': xfs}}
+- {facts: {gpus.first_handle_ms: 60000}}
 - {facts: {node.cdi: [{path: /etc/cdi/nvidia.yaml, driver: 580.178.04}]}}
 """)
 
@@ -115,6 +151,6 @@ SETTINGS = yaml.safe_load("""
 )
 def test_drift_of_one_node_is_found_and_equal_nodes_are_silent(rule, change):
     healthy = PLATFORMS["h100_infiniband"]()
-    shown = found_in_group([healthy, healthy, changed(healthy, change)])
+    shown = found_in_group([healthy] * 4 + [changed(healthy, change)])
     assert rule in shown
     assert found_in_group([healthy, healthy, healthy]) == {}
