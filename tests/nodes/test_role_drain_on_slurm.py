@@ -142,12 +142,12 @@ def test_a_node_with_a_job_is_reserved_from_the_jobs_end_and_drained_when_it_is_
 
 def test_a_reserved_node_that_nobody_comes_back_for_returns_to_service_by_itself(slurm, role):
     job = slurm.start_job("gpu001")  # without an end: no new job from now on
-    assert role("drain", "gpu001", drain_hold_s=60)[1]["drained"] is False
-    assert role("drain", "gpu001", drain_hold_s=60)[0] == 0  # it has begun: only its end moves
+    assert role("drain", "gpu001", drain_hold_s=180)[1]["drained"] is False
+    assert role("drain", "gpu001", drain_hold_s=180)[0] == 0  # it has begun: only its end moves
     slurm.run("scancel", job)
     reserved = "IDLE+MAINTENANCE+RESERVED"
     audits.wait_until(lambda: slurm.state("gpu001")[0] == reserved, "the job has ended")
-    audits.wait_until(lambda: slurm.state("gpu001")[0] == "IDLE", "the reservation is over", 300)
+    audits.wait_until(lambda: slurm.state("gpu001")[0] == "IDLE", "the reservation is over", 600)
     assert slurm.start_job("gpu001")
     # slurmctld forgets what is over a little later
     audits.wait_until(lambda: reservations(slurm) == {}, "the reservation is gone", 300)

@@ -602,7 +602,7 @@ def _xid(facts: Facts) -> Conclusion | None:
         return None
     why = (
         f"the driver reports an Xid; unhang explain xid {xids[0].fields.get('code') or 'NUMBER'}"
-        " says what it means and what to do"
+        " says what is known of it"
     )
     return Conclusion("failure", why, xids[0])
 
