@@ -22,6 +22,7 @@ from unhang.jobs.diagnose.fitting_remedies import launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, names_in
 from unhang.jobs.diagnose.meaning.conclusion import (
+    ASK_RAS_AGAIN,
     Conclusion,
     tells_of_a_job,
 )
@@ -77,11 +78,14 @@ def next_steps(
         # what has ended cannot be looked at
         instead = next(_of_state("healthy" if conclusion.word == "healthy" else "ended"))
         steps = [instead if one[0].startswith(INSPECT) else one for one in steps]
+    elif ASK_RAS_AGAIN in conclusion.first:
+        run, tells = ASK_RAS_AGAIN.split("\n")
+        steps = [(run, tells), *steps]
     given = tuple(commands_with_output(facts))
     fresh = [one for one in steps if not one[0].removeprefix("sudo ").startswith(given)]
     again = [(run, AFTER_THE_REPAIR) for run, _ in steps]
     command, tells = next(one for one in fresh + again if not one[0].startswith(IN_WORDS))
-    further = [*conclusion.first]
+    further = [one for one in conclusion.first if not one.startswith(command)]
     further += ["\n".join([error["run"], *error["tells"]])] if error else []
     if conclusion.word != "healthy":
         further += ["\n".join(one) for one in fresh if one[0] != command]

@@ -50,6 +50,12 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     """
     ranks = facts.standings
     odd, is_majority = ([], False) if facts.seen.goes_on else who_is_elsewhere(ranks)
+    for stacks in facts.stacks.values() if not odd else ():
+        # the thread of an asynchronous save, whose like wait in a collective
+        threads = standings(stacks)
+        apart, _ = who_is_elsewhere(threads)
+        if apart and all(one.collective for name, one in threads.items() if name not in apart):
+            ranks, odd = threads, apart
     others = [name for name in ranks if name not in odd]
     is_twice = all(one.stack.before for one in ranks.values())
     places = listed(list(dict.fromkeys(_words(ranks[name]) for name in others)), MOST_PLACES)
