@@ -25,6 +25,7 @@ def test_row_that_differs_is_named_or_nothing_is(tmp_path, row):
     document = diagnose([str(tmp_path)])
     screen = render_screen(screen_of(answer_of(document)), 200)  # whatever is named has one
     assert all(text in screen for text in row.get("screen", ()))
+    assert not any(text in screen for text in row.get("never", ()))
     assert row.get("outcome", "") in document["outcome"]["word"]
     causes = document["causes"]
     named = [one for one in causes if one["severity"] != "info"]
