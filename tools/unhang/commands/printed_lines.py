@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import product, takewhile
 
 from unhang.core.text import visible
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.logs.rank_hosts import hosts_of_lines
 from unhang.jobs.diagnose.looked import PrintedFault
 
+Words = tuple[str, ...]
+MOST_WORDS, MOST_ROWS = 16, 16
 # temperatures, shares, counts: nodes have them as it happens
 _MEASURED = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?%?,?")
 
@@ -20,37 +22,48 @@ def lines_apart(files: Mapping[str, Sequence[str]]) -> Iterator[PrintedFault]:
     """A line that all nodes of a file print once but one, which prints another that begins with
     the same words; or the only line that it lacks, if it prints one other instead."""
     for file, lines in files.items():
-        at: dict[tuple[str, ...], dict[str, int]] = {}  # words of a line -> host -> its index
-        of_host: dict[str, list[tuple[str, ...]]] = {}
+        at: dict[Words, dict[str, int]] = {}  # line -> host -> its index
+        rows: list[tuple[str, Words]] = []
         for index, (host, line) in enumerate(hosts_of_lines(lines, file)):
-            if host and (words := tuple(line.split())):
+            if host and (words := tuple(line.split(maxsplit=MOST_WORDS))):
                 at.setdefault(words, {})[host] = index
-                of_host.setdefault(host, []).append(words)
-        lacks = {words: {*of_host} - those.keys() for words, those in at.items()}
-        for usual, odd in lacks.items() if len(of_host) > AT_LEAST else ():
-            if len(odd) != 1:
-                continue
-            host = min(odd)
-            own = [one for one in at if at[one].keys() == odd]
-            only = [*lacks.values()].count(odd) == len(own) == 1
-            for one in own:
-                pairs = takewhile(lambda pair: pair[0] == pair[1], zip(usual, one, strict=False))
-                same = tuple(word for word, _ in pairs)
-                begins = Counter(
-                    name
-                    for name, rows in of_host.items()
-                    for row in rows
-                    if row[: len(same)] == same
-                )
-                if (only if not same else {*begins.values()} == {1}) and _is_set(usual, one):
-                    text, others = (visible(" ".join(row), 120) for row in (one, usual))
-                    yield PrintedFault(
-                        "one-node-prints-another-line", "warning",
-                        "One node differs from the others", f"{host}: {text}; all others: {others}",
-                        "give it what the others have, or find why it has another value", "sre",
-                        ((host, file, at[one][host]),), (f"host {host}",), (),
-                    )  # fmt: skip
-                    break
+                rows.append((host, words))
+        hosts = {host for host, _ in rows}
+        lacks: dict[str, list[Words]] = {}
+        own: dict[str, list[Words]] = {}
+        for words, those in at.items():
+            if AT_LEAST <= len(those) == len(hosts) - 1:
+                lacks.setdefault(min(hosts - those.keys()), []).append(words)
+            elif len(those) == 1:
+                own.setdefault(min(those), []).append(words)
+        pairs = [
+            (host, one, usual)
+            for host in lacks
+            for one, usual in product(own.get(host, [])[:MOST_ROWS], lacks[host][:MOST_ROWS])
+            if _is_set(usual, one)
+        ]
+        begins = {_same(one, usual): Counter[str]() for _, one, usual in pairs}
+        for end in {len(words) for words in begins}:
+            for host, words in rows:
+                if words[:end] in begins:
+                    begins[words[:end]][host] += 1
+        for host, one, usual in pairs:
+            same = _same(one, usual)
+            is_name = same and begins[same] == dict.fromkeys(hosts, 1)
+            if is_name or len(lacks[host]) == len(own[host]) == 1:
+                text, others = (visible(" ".join(words), 120) for words in (one, usual))
+                yield PrintedFault(
+                    "one-node-prints-another-line", "warning", "One node differs from the others",
+                    f"{host}: {text}; all others: {others}",
+                    "give it what the others have, or find why it has another value", "sre",
+                    ((host, file, at[one][host]),), (f"host {host}",), (),
+                )  # fmt: skip
+
+
+def _same(one: Words, other: Words) -> Words:
+    """The words with which both begin."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return tuple(word for word, _ in pairs)
 
 
 def _is_set(usual: Sequence[str], own: Sequence[str]) -> bool:
