@@ -175,7 +175,7 @@ def test_advice_for_a_part_is_that_of_its_kind(tmp_path):
     findings = json.loads((folder / "findings.json").read_text())["findings"]
     told = {one["where"]["name"]: one for one in findings if one["rule"] == NODE}
     assert "nvidia-smi -i GPU -e 1" in told["GPU 2"]["remedy"]["person"]
-    assert told["GPU 2"]["found"] == "GPU 2: ecc.enabled no"
+    assert told["GPU 2"]["found"] == "GPU 2: ecc.enabled no, 7 of its kind: yes"
     assert told["mlx5_3"]["remedy"]["person"] == (
         "drain the node and flash the release of the others (mlxfwmanager, then mlxfwreset)"
         " (mlx5_3 alone has firmware 28.39.1002)"

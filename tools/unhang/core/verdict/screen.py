@@ -121,7 +121,7 @@ def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScre
     quotes = waited_quotes(row)
     lines, headline = waited_lines(row), waited_headline(row)
     names = row.roots.count or any(wait.calls for wait in row.waits)
-    is_surer = (screen.certainty, row.certainty) == ("likely", "possible")
+    is_surer = (screen.certainty[:6], row.certainty) == ("likely", "possible")
     if is_surer or screen.certainty == "sure" or not names:
         return replace(
             screen, lines=(headline, *lines, *screen.lines),
@@ -130,7 +130,7 @@ def with_waited_for(screen: VerdictScreen, row: WaitedRow | None) -> VerdictScre
     own = f"{screen.headline} ({screen.certainty})" if screen.certainty else screen.headline
     # a verdict may say who is waited for in its own words
     says_so = "waited for" in screen.headline and f"{in_ranks(row.roots)} " in screen.headline
-    owns = () if says_so else (own,)
+    owns = (own,) * (not says_so)
     return replace(
         screen, headline=headline, certainty=row.certainty, lines=(*lines, *owns, *screen.lines),
         quoted=(*quotes[:1], *screen.quoted[:1], *quotes[1:], *screen.quoted[1:]),
