@@ -15,7 +15,6 @@ import package_layer
 import pytest
 import torch_in_nodes
 from four_nodes import CACHE, Fleet
-from inotify_room import room_for_nodes
 from slurm_here import SlurmCommands
 from testbed import Testbed
 from testbed.tree import ready_tree
@@ -121,7 +120,6 @@ def cluster_of(names, library, work, layers=(), returns=2):
         node.write("/var/spool/slurmd/.keep", "")
 
     with (
-        room_for_nodes(CACHE),
         Testbed(CACHE, names, prepare=prepare, layers=[layer, *layers]) as bed,
         contextlib.ExitStack() as undo,
     ):

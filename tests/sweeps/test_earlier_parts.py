@@ -154,8 +154,10 @@ def test_numbers_of_the_last_run_are_those_of_the_same_gpu_that_does_the_same(fl
     for number, gpu in enumerate(gpus):
         if place in ("*", str(number)):
             gpu[field] = type(gpu[field])(value)
-    texts = found(fleet.run({"gpu1": sections})).values()
-    assert [one.partition(", in its last run: ")[0] for one in texts] == told
+    assert [
+        one.partition(", in its last run: ")[0]
+        for one in found(fleet.run({"gpu1": sections})).values()
+    ] == told
 
 
 def test_another_machine_of_that_name_begins_anew(fleet):

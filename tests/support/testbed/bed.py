@@ -14,6 +14,8 @@ import sys
 import tempfile
 import threading
 
+from inotify_room import room_for_nodes
+
 from .node import Node
 from .tree import ready_tree
 
@@ -127,6 +129,8 @@ class Testbed(Namespaces):
         self._stack.close()
 
     def _open(self):
+        # of every bed, so that no audit finds the limit otherwise than the plan that follows it
+        self._stack.enter_context(room_for_nodes(self.cache))
         trees = {name: ready_tree(self.cache, *self.trees.get(name, ())) for name in self.names}
         # Short, because it contains ssh's control sockets, and the path of a socket may have at
         # most 108 characters.
