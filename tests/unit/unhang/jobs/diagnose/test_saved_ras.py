@@ -63,7 +63,7 @@ def roots(found):
 def test_rank_that_launched_fewer_operations_is_waited_for(answer, scene, form):
     found = answer(parts(f"{scene}-second")[form])
     assert (roots(found), found["waited_for"]["certainty"]) == ("1", "possible")
-    assert found["collect_next"][1].startswith("ncclras -v > ras-1; sleep 10")
+    assert found["next"]["command"].startswith("ncclras -v > ras-1; sleep 10")
     assert found["outcome"]["why"].startswith("NCCL's RAS: rank 1 (process ")
     assert not found["found"]
     assert (

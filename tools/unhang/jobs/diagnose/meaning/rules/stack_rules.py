@@ -49,12 +49,13 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     diagnose_odd_ones/stacks/gpu-wait-in-a-line-of-the-job.
     """
     ranks = facts.standings
-    odd, is_majority = ([], False) if facts.seen.goes_on else who_is_elsewhere(ranks)
-    for stacks in facts.stacks.values() if not odd else ():
+    goes_on = facts.seen.goes_on
+    odd, is_majority = ([], False) if goes_on else who_is_elsewhere(ranks)
+    for stacks in () if odd or goes_on else facts.stacks.values():
         # the thread of an asynchronous save, whose like wait in a collective
         threads = standings(stacks)
         apart, _ = who_is_elsewhere(threads)
-        if apart and all(one.collective for name, one in threads.items() if name not in apart):
+        if apart and all(one.collective or name in apart for name, one in threads.items()):
             ranks, odd = threads, apart
     others = [name for name in ranks if name not in odd]
     is_twice = all(one.stack.before for one in ranks.values())
@@ -84,7 +85,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
-    names = [] if odd or facts.seen.goes_on else [*(facts.stuck or ())]
+    names = [] if odd or goes_on else [*(facts.stuck or ())]
     if 0 < 2 * len(names) < len(ranks) and all(one.collective for one in ranks.values()):
         one, weight = ranks[names[0]], HINTING
         if is_twice:
