@@ -18,6 +18,8 @@ from unhang import __version__
 
 PROJECT = Path(__file__).resolve().parents[2]
 VERSION = "1.6"  # of CycloneDX
+# of packages whose metadata has it in words that are no SPDX expression
+UNSAID = {"ahocorasick_rs": [{"license": {"id": "Apache-2.0"}}]}
 
 
 def write_sbom(python: Path, target: Path) -> Path:
@@ -45,6 +47,8 @@ def write_sbom(python: Path, target: Path) -> Path:
             f"cyclonedx-py could not read the environment of {python}: {done.stderr.strip()[-300:]}"
         )
     document = json.loads(done.stdout)
+    for one in document["components"]:
+        one.setdefault("licenses", UNSAID.get(one["name"], []))
     # pyproject.toml has only the place of the version
     document["metadata"]["component"]["version"] = __version__
     text = json.dumps(document, indent=2, sort_keys=True) + "\n"

@@ -13,7 +13,7 @@ from unhang.jobs.diagnose.logs.rank_hosts import hosts_of_lines
 from unhang.jobs.diagnose.looked import PrintedFault
 
 Words = tuple[str, ...]
-MOST_WORDS, MOST_ROWS = 16, 16
+MOST_ROWS = 16
 # temperatures, shares, counts: nodes have them as it happens
 _MEASURED = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?%?,?")
 
@@ -25,7 +25,7 @@ def lines_apart(files: Mapping[str, Sequence[str]]) -> Iterator[PrintedFault]:
         at: dict[Words, dict[str, int]] = {}  # line -> host -> its index
         rows: list[tuple[str, Words]] = []
         for index, (host, line) in enumerate(hosts_of_lines(lines, file)):
-            if host and (words := tuple(line.split(maxsplit=MOST_WORDS))):
+            if host and (words := tuple(line.split())):
                 at.setdefault(words, {})[host] = index
                 rows.append((host, words))
         hosts = {host for host, _ in rows}

@@ -8,7 +8,6 @@ import datetime
 import re
 from dataclasses import dataclass, replace
 
-LOOKED_AT = 260  # maximum length of a prefix
 _MONTHS = {name: number for number, name in enumerate(calendar.month_abbr)}
 _ISO = re.compile(
     r"(?<!\d)(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)[T"
@@ -96,7 +95,7 @@ class Prefix:
 def parse_prefix(text: str, start: int) -> Prefix:
     """The prefix of a line whose message begins at `start`; a rank may also be in the beginning of
     the message."""
-    head = text[: min(max(start + 120, 160), LOOKED_AT)]
+    head = text[: min(max(start + 120, 160), 260)]  # no prefix is longer
     time, stamp = parse_stamp(head)
     nccl = _NCCL.search(head)
     named = nccl or _SYSLOG_HOST.search(head) or _TABLE_HOST.match(head) or _POD.search(head)

@@ -38,7 +38,6 @@ MOST_ONCE = 512
 ONCE, MISSES = 16, 2
 MOST_REMEMBERED = 50_000  # shapes
 LONGEST_REMEMBERED = 1024
-LONGEST_COMMAND = 4000
 SHOWN_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
@@ -65,7 +64,6 @@ _ADVICE = re.compile(
     r" (?:setting|using)|re-?run (?:it |again )?with|recommend\w{0,3}|"
     r"suggest\w{0,3}|if (?:this|you)|would|could|should|might)\b[^\n;]{0,150}$)"
 )
-_OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
 _RANK_LABEL = re.compile(rb"\[rank\d{1,6}\]|\[default\d{1,6}\]")
 # what follows may be the process; rank0_7 and rank0_to_7 are of several
 _RANK_IN_FILE = re.compile(r"(?<!node[_-])rank[_-]?(\d{1,6})(?![^\W_]|_(?:to_)?\d{1,2}(?!\d))")
@@ -290,7 +288,7 @@ def _events_of(
     above = {"raised_at": raised_at} if raised_at else {}
     yield replace(event, fields={**event.fields, **above}) if above else event
     if signature.fact in SEVERAL_ON_A_LINE:
-        for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
+        for more in signature.pattern.finditer(seen, found.end(), found.end() + 4000):
             yield event_of(signature, more, seen, file, line)
 
 
@@ -455,7 +453,7 @@ def is_quotation(text: str, start: int) -> bool:
     if _CODE.match(text) or _QUOTE.match(text):
         return True
     before = min(start, 4000)
-    return bool(_OPENED.search(text, 0, before) and _SAMPLE.search(text, 0, before))
+    return bool(_SAMPLE.search(text, 0, before))
 
 
 def around(text: str, start: int, end: int) -> str:
