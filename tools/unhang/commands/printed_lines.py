@@ -13,7 +13,7 @@ from unhang.jobs.diagnose.logs.rank_hosts import hosts_of_lines
 from unhang.jobs.diagnose.looked import PrintedFault
 
 Words = tuple[str, ...]
-MOST_ROWS = 16
+MOST_ROWS = 16  # of a node; our own limit, as are the three digits
 # temperatures, shares, counts: nodes have them as it happens
 _MEASURED = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?%?,?")
 
@@ -37,18 +37,17 @@ def lines_apart(files: Mapping[str, Sequence[str]]) -> Iterator[PrintedFault]:
             elif len(those) == 1:
                 own.setdefault(min(those), []).append(words)
         pairs = [
-            (host, one, usual)
+            (host, one, usual, _same(one, usual))
             for host in lacks
             for one, usual in product(own.get(host, [])[:MOST_ROWS], lacks[host][:MOST_ROWS])
             if _is_set(usual, one)
         ]
-        begins = {_same(one, usual): Counter[str]() for _, one, usual in pairs}
+        begins = {same: Counter[str]() for *_, same in pairs}
         for end in {len(words) for words in begins}:
             for host, words in rows:
                 if words[:end] in begins:
                     begins[words[:end]][host] += 1
-        for host, one, usual in pairs:
-            same = _same(one, usual)
+        for host, one, usual, same in pairs:
             is_name = same and begins[same] == dict.fromkeys(hosts, 1)
             if is_name or len(lacks[host]) == len(own[host]) == 1:
                 text, others = (visible(" ".join(words), 120) for words in (one, usual))
@@ -66,7 +65,7 @@ def _same(one: Words, other: Words) -> Words:
     return tuple(word for word, _ in pairs)
 
 
-def _is_set(usual: Sequence[str], own: Sequence[str]) -> bool:
+def _is_set(usual: Words, own: Words) -> bool:
     """Whether they differ in words or numbers that are set, and in none that is measured."""
     apart = [pair for pair in zip(usual, own, strict=False) if pair[0] != pair[1]]
     return not any(all(map(_MEASURED.fullmatch, pair)) for pair in apart)

@@ -74,11 +74,13 @@ def own_options(folder: Path) -> list[str]:
 def _key() -> bytes:
     """The key in the state folder; b"" for one that somebody else may have written, or knows."""
     place = state_folder(os.environ)
+    if place is None:  # a user without a home
+        return b""
     with suppress(OSError):
-        handle = os.open(place / KEY_NAME, os.O_RDONLY | SAFELY) if place else -1
+        handle = os.open(place / KEY_NAME, os.O_RDONLY | SAFELY)
         with os.fdopen(handle, "rb") as source:
             found = os.fstat(handle)
-            others = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+            others = found.st_mode & 0o077
             if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not others:
                 key = source.read(LONGEST_SHOWN)[-KEY_BYTES:]
                 return key if len(key) == KEY_BYTES else b""

@@ -146,6 +146,9 @@ def test_without_a_state_folder_no_run_is_known_as_an_own_one(folder, tmp_path, 
     (tmp_path / "state").write_text("no folder")
     mark_as_own(folder)
     assert not is_own(folder)
+    monkeypatch.setattr("unhang.core.run.own_runs.state_folder", lambda _: None)  # without a home
+    mark_as_own(folder)
+    assert not is_own(folder)
 
 
 def test_a_run_of_documents_alone_needs_no_mark(folder):

@@ -240,7 +240,7 @@ def _keep_events(
         if shape in seen.done:
             continue
         readings: list[str] = []
-        is_done = len(shape) <= LONGEST_REMEMBERED
+        is_short = is_done = len(shape) <= LONGEST_REMEMBERED
         for signature, anchors in sieve.trials(shape):
             key = signature.id, shape
             if (
@@ -252,7 +252,8 @@ def _keep_events(
             is_done = False
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             text, found = _first_match(signature, anchors, readings, block, index)
-            (seen.kept if found else seen.missed)[key] += 1
+            if is_short:  # what is remembered has bounded bytes
+                (seen.kept if found else seen.missed)[key] += 1
             if not found:
                 continue
             outside = f"{text[: found.start()]}\n{text[found.end() :]} "

@@ -9,7 +9,6 @@ from ahocorasick_rs import BytesAhoCorasick
 from unhang.jobs.diagnose.matching.signatures import Signature
 
 DIGITS = b"0123456789"
-MOST_KEPT = 20_000  # sets of anchors with the signatures to try
 # a signature, and those of its anchors that may be in a line
 Trial = tuple[Signature, Sequence[str]]
 
@@ -31,17 +30,17 @@ class Sieve:
 
     def trials(self, shape: bytes) -> Sequence[Trial]:
         """The signatures to try on a line, of which this is the shape: the line without digits."""
-        numbers = tuple(number for number, _, _ in self._search(shape, overlapping=True))
+        numbers = tuple(sorted({number for number, _, _ in self._search(shape, overlapping=True)}))
         if numbers not in self._trials:
-            if len(self._trials) >= MOST_KEPT:
+            if len(self._trials) >= 20_000:  # sets of anchors
                 self._trials = {(): ()}
-            self._trials[numbers] = self._to_try({*numbers})
+            self._trials[numbers] = self._to_try(numbers)
         return self._trials[numbers]
 
-    def _to_try(self, present: set[int]) -> Sequence[Trial]:
+    def _to_try(self, present: Sequence[int]) -> Sequence[Trial]:
         """In the order in which their anchors are in the catalogue, which is the order of a line's
         events."""
-        held = [self._texts[number] for number in sorted(present)]
+        held = [self._texts[number] for number in present]
         return [
             (
                 one,

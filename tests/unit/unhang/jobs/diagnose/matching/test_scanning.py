@@ -28,7 +28,6 @@ def test_a_signature_is_tried_only_with_the_anchors_that_are_there():
     first = row.anchors[0].translate(None, DIGITS)
     ((one, anchors),) = Sieve([row]).trials(b"~" + first)
     assert (one, anchors[0]) == (row, row.anchors[0].decode())
-    assert len(anchors) == sum(text.translate(None, DIGITS) in first for text in row.anchors)
     assert not Sieve([row]).trials(b"nothing of it")
 
 

@@ -47,12 +47,11 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     """
     loaded: dict[str, Event] = {}
     hosts: dict[str, set[str]] = {}
-    for event in facts.of("nccl_version"):
+    # a line that names its host says more than an error's
+    for event in sorted(facts.of("nccl_version"), key=lambda event: bool(event.prefix.host)):
         if event.id == "fact-nccl-version":
             release = _nccl_release(event.fields["value"] or "")
-            before = loaded.get(release)
-            if event.prefix.host or not (before and before.prefix.host):
-                loaded[release] = event
+            loaded[release] = event
             hosts.setdefault(release, set()).update(filter(None, [event.prefix.host]))
     if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
         events = tuple(loaded.values())[:4]

@@ -26,6 +26,7 @@ from unhang.core.verdict.by_stacks import (
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
+from unhang.jobs.diagnose.logs.stacks import OTHER
 from unhang.jobs.diagnose.matching.scanning import rank_of
 from unhang.jobs.diagnose.meaning.evidence import HINTING, STRONG, SUPPORTING, Evidence
 from unhang.jobs.diagnose.rank_names import named_ranks
@@ -51,11 +52,16 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     ranks = facts.standings
     goes_on = facts.seen.goes_on
     odd, is_majority = ([], False) if goes_on else who_is_elsewhere(ranks)
-    for stacks in () if odd or goes_on else facts.stacks.values():
-        # the thread of an asynchronous save, whose like wait in a collective
+    for thread, stacks in () if odd or goes_on else facts.stacks.items():
+        # the thread of an asynchronous save, whose like wait in a collective; threads without a
+        # name are of unlike kinds
         threads = standings(stacks)
         apart, _ = who_is_elsewhere(threads)
-        if apart and all(one.collective or name in apart for name, one in threads.items()):
+        if (
+            apart
+            and thread != OTHER
+            and all(one.collective or name in apart for name, one in threads.items())
+        ):
             ranks, odd = threads, apart
     others = [name for name in ranks if name not in odd]
     is_twice = all(one.stack.before for one in ranks.values())
