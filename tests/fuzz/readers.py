@@ -43,7 +43,6 @@ from unhang.core.redact import Mask
 from unhang.core.run.documents import InvalidNode, decode_node
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.policy import one_line, policy_faults
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import GOOD
 from unhang.core.smoke_result import document_of, smoke_result
@@ -495,7 +494,7 @@ def _smoke_events(data: bytes) -> None:
         ]
     )
     result = document_of(judged)
-    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    assert list(check_schema(result, "smoke-1")) == []
     render_table(smoke_result(masked_document(result)))
     assert junit_faults(render_junit(judged)) == []
 

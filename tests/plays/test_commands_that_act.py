@@ -17,7 +17,6 @@ from documented_command import as_typed
 from page_commands import PROJECT, audits, commands
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 DEADLINE_S = 280
 DEMO = str(PROJECT / "inventory" / "demo")
@@ -156,9 +155,11 @@ def test_hooks_are_told_of_what_two_audits_changed(run, tmp_path, receiver):
         == 0
     )
     called, (broken, compared) = json.loads((tmp_path / "told.json").read_text()), receiver.told
-    assert [
-        list(check_schema(news, read_schema("news-1"))) for news in (broken, called, compared)
-    ] == [[], [], []]
+    assert [list(check_schema(news, "news-1")) for news in (broken, called, compared)] == [
+        [],
+        [],
+        [],
+    ]
     assert (tmp_path / "words").read_text() == "--team gpu\n"
     assert (bool(broken["new"]), bool(broken["resolved"])) == (True, False)
     assert (bool(called["new"]), bool(called["resolved"])) == (False, True)

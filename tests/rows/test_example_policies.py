@@ -11,7 +11,6 @@ from healthy_nodes import a100_roce, h100_infiniband, rtx_4090_workstation, t4_c
 from test_healthy_nodes import verdicts_on
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 FOLDER = Path(__file__).resolve().parents[2] / "inventory" / "example" / "group_vars"
 KINDS = {
@@ -28,7 +27,7 @@ def policy(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_policy_follows_the_schema(name):
-    assert list(check_schema(policy(name), read_schema("policy-1"))) == []
+    assert list(check_schema(policy(name), "policy-1")) == []
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -11,7 +11,6 @@ from public_machines import MACHINES, public_node
 
 from unhang.core.run.documents import to_fragment
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.rules.examples import catalogue_view, judge_fragments
 from unhang.judge.rules.node_rules import NodeView, judge_rule, node_world
@@ -66,7 +65,7 @@ def one_file_8xh200():
 
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_facts_of_a_healthy_node_are_such_as_the_collector_gives(kind):
-    assert list(check_schema(HEALTHY[kind](), read_schema("node-facts-1"))) == []
+    assert list(check_schema(HEALTHY[kind](), "node-facts-1")) == []
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -86,7 +85,7 @@ def test_equal_healthy_nodes_do_not_differ(kind):
 
 @pytest.mark.parametrize("read", [real_8xh200, real_4xh200, one_file_8xh200, one_file_2xh100])
 def test_facts_of_the_real_machines_fit_the_schema(read):
-    assert list(check_schema(read(), read_schema("node-facts-1"))) == []
+    assert list(check_schema(read(), "node-facts-1")) == []
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_settings_that_nobody_changed_are_silent_on_a_small_virtual_machine(kern
 @pytest.mark.parametrize("name", MACHINES)
 def test_nothing_above_info_is_found_on_a_public_machine_but_what_is_true_of_it(name):
     document = public_node(name)
-    assert list(check_schema(document, read_schema("node-facts-1"))) == []
+    assert list(check_schema(document, "node-facts-1")) == []
     assert verdicts_on(document, ("fail", "unknown")) == set()
 
 

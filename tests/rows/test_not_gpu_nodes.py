@@ -17,7 +17,6 @@ from unhang.audit.report.prometheus import render_prometheus
 from unhang.audit.report.screen import render_screen
 from unhang.core.run.run_input import read_run_input
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.judge.fleet.judging import judge_run
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.triage.run_judging import conclusion
@@ -53,7 +52,7 @@ def judged(tmp_path, **by_host):
     run = write_run(tmp_path / "run", *(node(host, one) for host, one in by_host.items()))
     judge_run(read_run_input(run), catalogue, "2026-06-01", conclude=conclusion(catalogue.rules))
     found = json.loads((run / "findings.json").read_text())
-    assert list(check_schema(found, read_schema("findings-1"))) == []
+    assert list(check_schema(found, "findings-1")) == []
     return found
 
 

@@ -21,7 +21,6 @@ from unhang.audit.report.folding import fold_findings
 from unhang.audit.report.manual_work import with_manual_work
 from unhang.core.run.documents import NodeDocument, to_fragment
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.triage.run_judging import judge_folder
 
@@ -228,7 +227,7 @@ def test_a_finding_that_a_role_leaves_to_a_person_names_no_role_in_a_report(tmp_
     )
     judge_folder(run, [rules], None, TODAY, repairs=repairs_of_run)
     judged = json.loads((run / "findings.json").read_text())
-    assert list(check_schema(judged, read_schema("findings-1"))) == []
+    assert list(check_schema(judged, "findings-1")) == []
     for findings in (judged, narrowed(judged, Filter(rules=("own",)))):
         document = with_manual_work(findings)
         by_host = {

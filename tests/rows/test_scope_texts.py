@@ -6,7 +6,6 @@ import pytest
 
 from unhang.core.catalogue.scope_texts import TEXTS, with_texts
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 
@@ -25,4 +24,4 @@ def test_only_a_rule_about_one_node_is_refused_without_texts(scope, missing):
         for name, value in rule.row.items()
         if name not in ("expected", "found", "remedy")
     }
-    assert bool(list(check_schema({"rules": [row]}, read_schema("rule-1")))) is missing
+    assert bool(list(check_schema({"rules": [row]}, "rule-1"))) is missing

@@ -12,7 +12,6 @@ import pytest
 from signature_faults import pattern_faults, shape_faults
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.matching.signatures import (
     load_causes,
     load_signatures,
@@ -103,9 +102,7 @@ def test_cause_has_several_signatures_or_rules_over_facts_that_speak_for_it(caus
 def test_remedy_is_a_role_with_real_policy_keys_or_says_what_a_person_must_do(cause):
     remedy = CAUSES[cause]["remedy"]
     assert remedy.get("role") in ROLES or len(remedy["person"]) > 20
-    assert [
-        str(fault) for fault in check_schema(remedy.get("variables", {}), read_schema("policy-1"))
-    ] == []
+    assert [str(fault) for fault in check_schema(remedy.get("variables", {}), "policy-1")] == []
 
 
 def test_rules_that_a_cause_names_are_rules_of_the_audit():

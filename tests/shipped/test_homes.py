@@ -177,7 +177,7 @@ def test_the_catalogue_is_read_by_its_package():
         f"tools/unhang/{name}.py"
         for name in (
             "core/strict_yaml",
-            "core/schemas/shapes",
+            "core/schemas/reading",
             "core/catalogue/own_tables",
             "jobs/lint/yaml_nodes",
         )

@@ -15,7 +15,7 @@ from unhang.audit.report.phrases import left_out
 from unhang.core.run.documents import decode_node
 from unhang.core.run.run_input import read_run_input
 from unhang.core.schemas.policy import PolicyFile
-from unhang.core.schemas.shapes import read_schema
+from unhang.core.schemas.reading import read_schema
 from unhang.judge.fleet.judging import judge_run
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.rules.engine import Engine, view_of

@@ -14,7 +14,6 @@ from unhang.act.rollout.preview import parse_events, preview_of
 from unhang.act.rollout.preview_table import render_preview
 from unhang.core.ansible.preview_events import PreviewFile
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 FILE = {
     "before": "a\nb\n",
@@ -35,7 +34,7 @@ def preview(tmp_path):
         found = preview_of(
             plan or planned(tmp_path), parse_events(file.path.read_text() if results else "")
         )
-        assert list(check_schema(json.loads(json.dumps(found)), read_schema("preview-1"))) == []
+        assert list(check_schema(json.loads(json.dumps(found)), "preview-1")) == []
         return found
 
     return made

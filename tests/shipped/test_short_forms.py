@@ -11,7 +11,6 @@ from job_diagnosis import diagnose
 
 from unhang import cli
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.short_evidence import MOST_BYTES
 from unhang.jobs.inspect.bundle import bundle_texts
 
@@ -26,7 +25,7 @@ def evidence(capsys, *arguments: str) -> dict:
     text = capsys.readouterr().out
     assert len(text.encode()) <= MOST_BYTES
     answer = json.loads(text)
-    assert [str(fault) for fault in check_schema(answer, read_schema("evidence-short-1"))] == []
+    assert [str(fault) for fault in check_schema(answer, "evidence-short-1")] == []
     return answer
 
 
@@ -69,7 +68,7 @@ def test_the_bundle_has_it_and_a_diagnosis_of_the_bundle_keeps_what_the_look_saw
     cli.main(["inspect", "--evidence", str(look), "--out", str(bundle)])
     capsys.readouterr()
     kept = json.loads(bundle_texts(bundle)["short.json"])
-    assert [str(fault) for fault in check_schema(kept, read_schema("evidence-short-1"))] == []
+    assert [str(fault) for fault in check_schema(kept, "evidence-short-1")] == []
     answer = evidence(capsys, "diagnose", str(bundle))
     assert kept["primary"][0] == answer["primary"][0]
     assert {one["kind"] for one in answer["read"]} >= {"look at a node", "log"}

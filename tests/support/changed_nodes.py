@@ -12,7 +12,6 @@ from healthy_sections import setting
 
 from unhang.core.run.documents import to_fragment
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 from unhang.judge.rules.examples import catalogue_view, judge_fragments
 from unhang.judge.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
@@ -137,7 +136,7 @@ def documents(case):
 
 
 def schema_faults(document):
-    return [str(one) for one in check_schema(document, read_schema("node-facts-1"))]
+    return [str(one) for one in check_schema(document, "node-facts-1")]
 
 
 def found_on_node(document, policy=None, rules=None):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from unhang.cli import main
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.inspect.bundle import bundle_texts
 
 
@@ -23,7 +22,7 @@ def printed(*words: object) -> str:
 
 
 def fits(document: object, schema: str) -> None:
-    faults = list(check_schema(document, read_schema(schema)))
+    faults = list(check_schema(document, schema))
     assert not faults, faults
 
 

@@ -76,7 +76,7 @@ def test_a_null_item_decides_nothing(tmp_path):
 
 def test_every_null_that_the_schema_lets_through_costs_its_own_node_at_most(tmp_path, catalogue):
     """Each list of the schema with a null in it, one node each."""
-    from unhang.core.schemas.shapes import read_schema, resolved
+    from unhang.core.schemas.reading import read_schema, resolved
 
     schema = read_schema("node-facts-1")
 

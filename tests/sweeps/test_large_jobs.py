@@ -12,7 +12,6 @@ from large_jobs import large_job
 
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.commands import inspect
 from unhang.jobs.inspect.bundle import read_documents
 
@@ -20,7 +19,7 @@ from unhang.jobs.inspect.bundle import read_documents
 @pytest.mark.parametrize(("nodes", "per_node", "late"), [(125, 8, 517), (64, 8, 0), (250, 4, 999)])
 def test_the_one_rank_of_many_is_named_with_its_node(nodes, per_node, late):
     documents = large_job(nodes, per_node, late)
-    assert list(check_schema(documents[0], read_schema("evidence-1"))) == []
+    assert list(check_schema(documents[0], "evidence-1")) == []
     found = inspection_of(documents)
     assert (found["state"], found["world_size"]) == ("hung", nodes * per_node)
     assert [(suspect["rank"], suspect["host"]) for suspect in found["suspects"]] == [

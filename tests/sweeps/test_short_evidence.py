@@ -6,7 +6,6 @@ import pytest
 from msgspec import to_builtins
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.short_evidence import MOST_BYTES, render_short_evidence
 from unhang.core.verdict.waited_rows import Beside, WaitedRow, groups_of, waited_for_row
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, waited_for
@@ -38,7 +37,7 @@ def short(document: dict) -> dict:
     text = render_short_evidence(document)
     assert len(text.encode()) <= MOST_BYTES
     answer = json.loads(text)
-    assert [str(fault) for fault in check_schema(answer, read_schema("evidence-short-1"))] == []
+    assert [str(fault) for fault in check_schema(answer, "evidence-short-1")] == []
     return answer
 
 

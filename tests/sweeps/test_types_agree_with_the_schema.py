@@ -13,7 +13,7 @@ import yaml
 
 from unhang.core.run.documents import InvalidNode, decode_node
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
+from unhang.core.schemas.reading import read_schema
 
 TESTS = Path(__file__).parents[1]
 NODE = json.loads((TESTS / "fixtures" / "h200x4" / "node.json").read_text(encoding="utf-8"))

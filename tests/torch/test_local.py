@@ -29,7 +29,6 @@ from smoke_runs import (
 )
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce",
@@ -61,7 +60,7 @@ def test_a_healthy_machine_passes_all_phases(healthy):
 
 
 def test_the_answer_is_one_json_object_that_keeps_its_schema(healthy):
-    assert list(check_schema(healthy.result, read_schema("smoke-1"))) == []
+    assert list(check_schema(healthy.result, "smoke-1")) == []
     assert healthy.result["schema"] == "unhang/smoke/1"
     assert healthy.result["command"].startswith("unhang smoke --local")
 
@@ -123,7 +122,7 @@ def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase,
     assert done.suspects[0]["next"]
     # Rank 1 does not send in the broadcast, so its wrong data appears from the next operation on.
     assert done.suspects[0]["phase"] == ("all_reduce" if "corrupt" in drill else phase)
-    assert list(check_schema(done.result, read_schema("smoke-1"))) == []
+    assert list(check_schema(done.result, "smoke-1")) == []
 
 
 def test_a_rank_that_never_enters_is_named_with_stacks_recordings_and_where_each_stood():
@@ -131,7 +130,7 @@ def test_a_rank_that_never_enters_is_named_with_stacks_recordings_and_where_each
     [suspect] = done.suspects
     assert (suspect["rank"], suspect["phase"], done.code) == (1, "all_reduce", 1)
     assert "never entered collective" in suspect["why"]
-    assert list(check_schema(done.result, read_schema("smoke-1"))) == []
+    assert list(check_schema(done.result, "smoke-1")) == []
     evidence = {row["rank"]: row for row in done.result["evidence"]}
     assert "all_reduce" in evidence[0]["stack"]
     assert "drill" in evidence[1]["stack"]

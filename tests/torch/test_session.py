@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.smoke_result import document_of
 from unhang.smoke.container import Container
 from unhang.smoke.group import SessionOptions
@@ -112,7 +111,7 @@ def smoke(*drills, options=None, surveys=SURVEYS):
         nodes.run,
     )
     result = document_of(result)
-    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    assert list(check_schema(result, "smoke-1")) == []
     return result, nodes.tried
 
 
@@ -212,7 +211,7 @@ def test_the_search_ends_when_its_time_is_over():
     assert rounds == 4  # the group, and three more until the time was used up
     result = document_of(done.value.value)
     assert "given up after" in result["isolation"]["answer"]
-    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    assert list(check_schema(result, "smoke-1")) == []
 
 
 def test_nodes_that_did_not_come_to_the_rendezvous_are_cleared_when_only_the_way_to_them_is_broken():
@@ -276,7 +275,7 @@ def test_through_a_folder_it_takes_the_same_rounds_to_the_same_result(tmp_path, 
         "ansible",
         "ansible-playbook playbooks/smoke.yml",
     )
-    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    assert list(check_schema(result, "smoke-1")) == []
 
 
 def test_a_host_that_brings_nothing_is_named_with_what_was_written_beside(tmp_path):

@@ -23,7 +23,8 @@ from jinja2 import nodes
 
 from unhang.core.gpu_verbs import TABLES as GPU_TABLES
 from unhang.core.run.documents import STATUSES
-from unhang.core.schemas.shapes import Shape, read_schema
+from unhang.core.schemas.reading import read_schema
+from unhang.core.schemas.shapes import Shape
 from unhang.judge.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.rules.rules import Rule
 
@@ -150,37 +151,15 @@ def rules_sources() -> dict[str, str]:
     found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (
         PARTS / "documents.py"
     ).read_text("utf-8")
-    found["unhang/core/schemas/shapes.py"] = with_packed_schemas(
-        for_python_3_8((unhang / "core" / "schemas" / "shapes.py").read_text("utf-8"))
+    found["unhang/core/schemas/shapes.py"] = for_python_3_8(
+        (unhang / "core" / "schemas" / "shapes.py").read_text("utf-8")
     )
-    found["unhang/core/schemas/packed.py"] = (
-        f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
+    found["unhang/core/schemas/reading.py"] = (
+        for_python_3_8((unhang / "core" / "schemas" / "reading.py").read_text("utf-8"))
+        + "import json\n\n\ndef read_schema(name):\n    return json.loads(TEXTS[name])\n\n\n"
+        + f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
     )
     return found
-
-
-def with_packed_schemas(text: str) -> str:
-    """shapes.py, changed to read the schemas from this file."""
-    tree = ast.parse(text)
-    reads = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name == "read_schema"
-    ]
-    if len(reads) != 1:
-        raise SystemExit(
-            "shapes.py must have one function read_schema, and has another number;"
-            " tools/collector/quick.py replaces it"
-        )
-    reads[0].body = ast.parse(
-        "import json\nfrom unhang.core.schemas import packed\nreturn json.loads(packed.TEXTS[name])"
-    ).body
-    tree.body = [
-        node
-        for node in tree.body
-        if not (isinstance(node, ast.Import) and node.names[0].name == "yaml")
-    ]
-    return ast.unparse(tree) + "\n"
 
 
 def for_python_3_8(text: str) -> str:

@@ -88,11 +88,11 @@ def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
     [
         (
             ["--severity", "eror"],
-            "--severity: 'eror' is not a severity; did you mean error",
+            "--severity: 'eror' is not a severity (did you mean error?)",
         ),
         (
             ["--rule", "xid-fatale"],
-            "--rule: 'xid-fatale' is not a rule of the catalogue; did you mean xid-fatal",
+            "--rule: 'xid-fatale' is not a rule of the catalogue (did you mean xid-fatal?)",
         ),
         (["--host", "gpu[001-"], "'gpu[001-' is not a node set such as gpu[001-016]"),
         (

@@ -336,7 +336,7 @@ def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, cap
         ),
         (
             ["plan", "{run}", "--rule", "a-roll"],
-            ("--rule: 'a-roll' is not a rule that was judged in this run; did you mean a-role?"),
+            ("--rule: 'a-roll' is not a rule that was judged in this run (did you mean a-role?)"),
         ),
         (
             ["plan", "{run}", "--host", "gpu[008-009]"],

@@ -7,7 +7,6 @@ import pytest
 from foreign_schemas import junit_faults
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.smoke_result import document_of, smoke_result
 from unhang.smoke.busy import busy_reason
 from unhang.smoke.commands.smoke_output import exit_code
@@ -39,7 +38,7 @@ def judged(load, queued=0.7, seqs=(49, 49), more=(), **seen):
     evidence = {"e": "evidence", "kernel_log": [], "nvml": None, **seen}
     stream = Stream("gpu001", (0, 1), (*events, *more, *node, evidence, {"e": "node_end"}))
     result = document_of(judge([stream]))
-    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    assert list(check_schema(result, "smoke-1")) == []
     return result
 
 

@@ -7,7 +7,6 @@ import pytest
 from smoke_runs import stalled
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.suspect import Suspect
 from unhang.smoke.counter_rates import Rise
@@ -152,7 +151,7 @@ def test_the_verdict_of_a_stall_says_what_is_likely_whatever_the_node_says():
         "nvml": None,
     }
     result = stalled(evidence, STACK)
-    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    assert list(check_schema(result, "smoke-1")) == []
     assert (
         "gpu001: its kernel log says 'NVRM: Xid (PCI:0000:3b:00): 31, \\x1b[31mred'"
         in result["suspects"][0]["why"]

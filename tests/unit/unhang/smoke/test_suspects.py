@@ -9,7 +9,6 @@ import pytest
 from foreign_schemas import junit_faults
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.smoke_result import document_of, smoke_result
 from unhang.smoke.experiments import plan_experiments, worth_trying
 from unhang.smoke.render import render_junit, render_table
@@ -82,7 +81,7 @@ def blamed(*streams):
     """(result, [(host, rank)])."""
     judged = judge(streams)
     result = document_of(judged)
-    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    assert list(check_schema(result, "smoke-1")) == []
     render_table(judged)
     assert junit_faults(render_junit(judged)) == []
     assert not any("unhang audit --host" in row["next"] for row in result["suspects"]), (

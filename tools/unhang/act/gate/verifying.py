@@ -9,7 +9,6 @@ from typing import Any
 
 from unhang.act.gate.admission import differences, is_of_another_node, unread_facts, unread_identity
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.signing import ANOTHER_KEY, GOOD, TAMPERED
 from unhang_node.facts.parse.admission import parse_admission
 
@@ -54,7 +53,7 @@ def verify(
             ("the signature is valid and was made with a key that is not the gate's",),
             record,
         )
-    if faults := list(check_schema(record, read_schema("admission-1"))):
+    if faults := list(check_schema(record, "admission-1")):
         raise ValueError(
             f"the record is not unhang/admission/1: {'.'.join(map(str, faults[0].path)) or 'it'}"
             f" has a fault: {faults[0].message}"

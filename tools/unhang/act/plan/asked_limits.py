@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts, shortened
-from unhang.core.schemas.shapes import nearest
+from unhang.core.schemas.reading import nearest
 from unhang.core.text import counted, listed, visible
 
 _AMOUNT = re.compile(r"(\d{1,6})(%?)")

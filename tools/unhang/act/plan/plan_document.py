@@ -20,7 +20,6 @@ from unhang.core.run.run_folder import read_object
 from unhang.core.run.whole_files import write_atomically
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.policy import one_line, policy_faults
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.text import listed, visible
 
 SCHEMA = "unhang/plan/1"
@@ -268,7 +267,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path} is a plan of schema {visible(document.get('schema'), 80)}, not of"
             f" {SCHEMA}{_next(path)}"
         )
-    for fault in check_schema(document, read_schema("plan-1")):
+    for fault in check_schema(document, "plan-1"):
         where = ".".join(str(part) for part in fault.path) or "plan"
         raise UserError(
             f"{path}: {visible(where, 200)}: {visible(fault.message, 300)}{_next(path)}"

@@ -10,7 +10,7 @@ from typing import Any
 from unhang.act.role_changes.nccl_setting_check import Known, is_read, setting_faults
 from unhang.act.role_changes.nccl_values import COMPUTED, CannotTell, DesiredState
 from unhang.core.schemas.policy import Policy, waivers_of
-from unhang.core.schemas.shapes import nearest
+from unhang.core.schemas.reading import nearest
 from unhang_node.base.versions.compare import compare_versions, holds
 
 

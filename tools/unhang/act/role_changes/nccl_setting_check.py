@@ -10,7 +10,7 @@ from typing import Any
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.catalogue.setting_values import value_fault
-from unhang.core.schemas.shapes import nearest
+from unhang.core.schemas.reading import nearest
 from unhang_node.base.versions.compare import compare_versions, holds
 
 FIELD_BYTES = 1023  # NCCL truncates names and values in its file to this length

@@ -4,7 +4,6 @@ command that shows a judged run."""
 from __future__ import annotations
 
 import argparse
-import difflib
 import fnmatch
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from unhang.core.run.findings import read_run
 from unhang.core.run.own_runs import is_own
 from unhang.core.run.run_folder import read_node
 from unhang.core.run.run_input import node_paths
+from unhang.core.schemas.reading import nearest
 from unhang.core.strict_json import read_bounded
 from unhang.core.text import visible
 from unhang.judge.rules.compiled_catalogue import load_catalogue
@@ -190,9 +190,8 @@ def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -
     names = sorted(there)
     for one in given:
         if one not in there and not any(fnmatch.fnmatchcase(name, one) for name in names):
-            near = difflib.get_close_matches(one, names, 3)
-            hint = f"did you mean {' or '.join(near)}?" if near else _there_are(option, names)
-            raise UserError(f"{option}: {one!r} is not {what}; {hint}")
+            hint = nearest(one, names) or f"; {_there_are(option, names)}"
+            raise UserError(f"{option}: {one!r} is not {what}{hint}")
 
 
 def _there_are(option: str, names: Sequence[str]) -> str:

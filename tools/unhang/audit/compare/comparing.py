@@ -14,7 +14,7 @@ from unhang.audit.compare.sides import Side
 from unhang.core.errors import UserError
 from unhang.core.run.run_input import natural
 from unhang.core.schemas.configuration import was_unread
-from unhang.core.schemas.shapes import nearest
+from unhang.core.schemas.reading import nearest
 
 # Drivers, kernels and libraries explain most differences between two jobs, so they come first;
 # other facts follow by name.

@@ -9,7 +9,6 @@ from typing import Any
 from unhang.core.catalogue.own_files import folders_of
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_yaml import YamlFault, load_yaml
 
 
@@ -29,7 +28,7 @@ def checked_file(path: Path, schema: str) -> dict[str, Any]:
         content, places = load_yaml(path)
     except YamlFault as problem:
         raise UserError(str(problem)) from None
-    for fault in check_schema(content, read_schema(schema)):
+    for fault in check_schema(content, schema):
         line = next(
             (
                 places[fault.path[:end]].line

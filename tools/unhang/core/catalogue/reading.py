@@ -10,7 +10,6 @@ from typing import Any
 
 from unhang.core.catalogue.tables import CheckVersion, Table, completed, date_fault, row_faults
 from unhang.core.schemas.check import Fault, check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_yaml import Place, YamlFault, load_yaml
 
 
@@ -42,7 +41,7 @@ def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     except YamlFault as problem:
         faults.append(str(problem))
         return
-    found = list(check_schema(content, read_schema("rule-1")))
+    found = list(check_schema(content, "rule-1"))
     file = CatalogueFile(path, [], [], {}, places, frozenset(_ids_at_fault(content, found)))
     faults += [f"{file.at(*one.path)}: {_named(content, one)}" for one in found]
     if any(len(one.path) < 2 for one in found):

@@ -14,7 +14,7 @@ from unhang.core.catalogue.own_files import folders_of, is_built_in
 from unhang.core.catalogue.reading import CatalogueFile, read_file
 from unhang.core.catalogue.scope_texts import with_texts
 from unhang.core.errors import UserError
-from unhang.core.schemas.shapes import nearest
+from unhang.core.schemas.reading import nearest
 
 OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not for the judge
 ROW = re.compile(r"^  - id: ([a-z0-9_-]+)$", re.MULTILINE)

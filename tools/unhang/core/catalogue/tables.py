@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
+from unhang.core.schemas.reading import nearest
+from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape
 
 CheckVersion = Callable[[object, str], str | None]
 """(text, order) -> why the text is no version of the order, or None."""

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from unhang.core.schemas.shapes import fact_shapes, read_schema, resolved
+from unhang.core.schemas.reading import kinds_of, read_schema, resolved
+from unhang.core.schemas.shapes import fact_shapes
 from unhang.core.strict_json import NotStrict, parse_strictly
 from unhang_node.base.version import VERSION
 
@@ -68,8 +69,7 @@ class _Types:
         place = resolved(place, self.definitions)
         if "enum" in place:
             return Literal[tuple(place["enum"])]
-        kinds = place.get("type", [])
-        kinds = [kinds] if isinstance(kinds, str) else kinds
+        kinds = kinds_of(place)
         made = self.of_kind(place, name, set(kinds))
         return made | None if "null" in kinds else made
 
@@ -94,21 +94,16 @@ class _Types:
         key = id(place["properties"])
         if key not in self.made:
             needed = set(place.get("required", ())) if self.strict else set()
-            types = {
-                field: self.of(below, f"{name}_{field}")
-                for field, below in place["properties"].items()
-            }
-            fields: list[tuple] = [
-                (field, kind) for field, kind in types.items() if field in needed
-            ]
-            # A missing key is read as None in either case; an explicit null must be allowed by the
-            # schema, except in fragments.
-            fields += [
-                (field, kind if self.strict else kind | None, None)
-                for field, kind in types.items()
-                if field not in needed
-            ]
-            self.made[key] = msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
+            fields: list[tuple] = []
+            for field, below in place["properties"].items():
+                kind = self.of(below, f"{name}_{field}")
+                # A missing key is read as None in either case; an explicit null must be allowed by
+                # the schema, except in fragments.
+                may_lack = () if field in needed else (None,)
+                fields.append((field, kind if self.strict else kind | None, *may_lack))
+            self.made[key] = msgspec.defstruct(
+                name, fields, forbid_unknown_fields=True, gc=False, kw_only=True
+            )
         return self.made[key]
 
 

@@ -15,7 +15,6 @@ from unhang.core.errors import UserError
 from unhang.core.run.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node
 from unhang.core.run.run_folder import file_stem
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 
 MAX_RUN_BYTES = 64 * 1024 * 1024
@@ -41,7 +40,7 @@ def read_run_input(folder: Path) -> RunInput:
         ) from None
     except NotStrict as problem:
         raise UserError(f"{path}: {problem}") from None
-    for fault in check_schema(document, read_schema("run-1")):
+    for fault in check_schema(document, "run-1"):
         raise UserError(
             f"{path}: {'.'.join(str(part) for part in fault.path) or 'run'}: {fault.message}"
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.schemas.shapes import nearest, resolved
+from unhang.core.schemas.reading import kinds_of, nearest, read_schema, resolved
 
 # type in a schema: (its name for people, its types here)
 _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -20,11 +20,6 @@ _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "object": ("a map", (dict,)),
     "array": ("a list", (list,)),
     "null": ("nothing", (type(None),)),
-}
-# {pattern: its meaning for people}
-_MATCHING = {
-    "^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "2026-12-31",
-    "^[a-z0-9]+(-[a-z0-9]+)*$": "nccl-p2p-disabled",
 }
 # type: (the end of the keywords that limit its size, the unit)
 _SIZES = {
@@ -45,16 +40,18 @@ class Fault:
     message: str
 
 
-def check_schema(document: Any, schema: Schema) -> Iterator[Fault]:
-    """Every fault of a document, at most MOST_FAULTS; of a value of a wrong type, only that."""
+def check_schema(document: Any, schema: Schema | str) -> Iterator[Fault]:
+    """Every fault of a document, at most MOST_FAULTS; of a value of a wrong type, only that.
+    schema: itself, or its file name without suffix, such as policy-1."""
+    if isinstance(schema, str):
+        schema = read_schema(schema)
     found = _faults(document, schema, schema.get("$defs", {}), ())
     return itertools.islice(found, MOST_FAULTS)
 
 
 def _faults(value: Any, place: Schema, definitions: Schema, path: tuple) -> Iterator[Fault]:
     place = resolved(place, definitions)
-    kinds = place.get("type", ())
-    kinds = [kinds] if isinstance(kinds, str) else kinds
+    kinds = kinds_of(place)
     if kinds and not any(_is_a(kind, value) for kind in kinds):
         yield Fault(path, _wrong_type(kinds, value))
         return
@@ -90,7 +87,7 @@ def _faults_of_value(value: Any, place: Schema) -> Iterator[str]:
     pattern = place.get("pattern", "")
     # a schema's patterns are ECMA 262's, whose $ is not before a last line feed
     if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
-        such = f", such as {_MATCHING[pattern]}" if pattern in _MATCHING else ""
+        such = f", such as {place['x-such']}" if "x-such" in place else ""
         yield f"{_shown(value)} does not match {pattern}{such}"
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import Shape, nearest, policy_shape, read_schema
+from unhang.core.schemas.reading import nearest
+from unhang.core.schemas.shapes import Shape, policy_shape
 from unhang.core.strict_yaml import YamlFault, load_yaml
 from unhang_node.base.versions.compare import check_version, compare_versions, holds
 
@@ -61,7 +62,7 @@ def parts_of(where: Mapping[str, Any]) -> list[str]:
 
 def policy_faults(policy: Any, threshold_names: Iterable[str] = ()) -> list[tuple[tuple, str]]:
     """(path, message) of every fault; threshold_names: those that rules read, [] if unknown."""
-    found = [(one.path, one.message) for one in check_schema(policy, read_schema("policy-1"))]
+    found = [(one.path, one.message) for one in check_schema(policy, "policy-1")]
     if found:
         return found
     found = list(_bad_versions(policy, policy_shape(), ()))
@@ -101,10 +102,8 @@ def _bad_bounds(policy: Mapping[str, Any]) -> Iterator[tuple[tuple, str]]:
     for part in ("driver", "kernel", "cuda", "nccl"):
         wanted = policy.get(part) or {}
         for low, high in (("min", "version"), ("version", "max"), ("min", "max")):
-            if (
-                low in wanted
-                and high in wanted
-                and holds(compare_versions(wanted[low], wanted[high], part), ">")
+            if wanted.keys() >= {low, high} and holds(
+                compare_versions(wanted[low], wanted[high], part), ">"
             ):
                 lower, upper = (low, high) if high != "version" else (high, low)
                 order = "is below" if high == "version" else "is above"

@@ -3,17 +3,12 @@ version orders."""
 
 from __future__ import annotations
 
-import difflib
 import functools
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-SCHEMAS = Path(__file__).resolve().parent
+from unhang.core.schemas.reading import kinds_of, read_schema, resolved
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,6 @@ class Shape:
     # differs at every reading and says nothing about the node's configuration
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
-    config: bool = False
     identity: bool = False  # names the thing, such as index, uuid, pci_address
     not_compared: object = None  # why one node may have it otherwise than its like
     costs: str | None = None  # what a node pays that has it otherwise, as `costs` of a rule
@@ -43,31 +37,19 @@ class Shape:
     @functools.cached_property
     def is_scalar(self) -> bool:
         """True for a value without fields and items."""
-        return self.kind in ("text", "number", "flag", "any")
+        return self.kind not in ("object", "map", "list")
 
 
 TEXT, NUMBER, FLAG, ANY = Shape("text"), Shape("number"), Shape("flag"), Shape("any")
-_KINDS = {"string": TEXT, "number": NUMBER, "integer": NUMBER, "boolean": FLAG}
-
-
-@cache
-def read_schema(name: str) -> dict[str, Any]:
-    """A schema of this package by its file name without suffix, such as node-facts-1. x-defs names
-    another one whose $defs it uses too."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8")
-    schema: dict[str, Any] = yaml.load(text, loader)  # noqa: S506 -- either is the safe loader
-    if other := schema.get("x-defs"):
-        schema["$defs"] = {**read_schema(other)["$defs"], **schema.get("$defs", {})}
-    return schema
+MARKS = ["version", "not_compared", "costs", "unique", "null"]
+_KINDS = {"string": "text", "number": "number", "integer": "number", "boolean": "flag"}
 
 
 @cache
 def fact_shapes() -> dict[str, Shape]:
     """Section name -> its shape."""
     schema = read_schema("node-facts-1")
-    sections = schema["properties"]["sections"]["properties"]
-    return {name: _shape(place, schema["$defs"]) for name, place in sections.items()}
+    return _shape(schema["properties"]["sections"], schema["$defs"]).fields
 
 
 @cache
@@ -98,29 +80,15 @@ def null_meanings() -> dict[str, str]:
     return {path: shape.null for path, shape in every_fact() if shape.null}
 
 
-def resolved(place: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A schema node with its $ref replaced; keys beside the $ref win."""
-    while "$ref" in place:
-        target = definitions[place["$ref"].rsplit("/", 1)[-1]]
-        place = {**target, **{key: value for key, value in place.items() if key != "$ref"}}
-    return place
-
-
 def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     place = resolved(place, definitions)
-    kinds = place.get("type", "string" if "enum" not in place else [])
-    names = {kinds} if isinstance(kinds, str) else {*kinds} - {"null"}
+    names = {*kinds_of(place)} - {"null"} or {"string"}
     role = place.get("x-kind")
     marks: dict[str, Any] = {
+        **{name: place.get(f"x-{name.replace('_', '-')}") for name in MARKS},
         "sample": role in ("counter", "sample"),
         "counter": role == "counter",
-        "config": role == "config",
         "identity": role == "identity",
-        "version": place.get("x-version"),
-        "not_compared": place.get("x-not-compared"),
-        "costs": place.get("x-costs"),
-        "unique": place.get("x-unique"),
-        "null": place.get("x-null"),
         "known": tuple(place.get("examples", ())),
     }
     if "object" in names:
@@ -128,7 +96,7 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
             return Shape(
                 "object",
                 {name: _shape(below, definitions) for name, below in place["properties"].items()},
-                null=place.get("x-null"),
+                null=marks["null"],
             )
         inside = place.get("additionalProperties")
         return Shape(
@@ -140,11 +108,5 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     if values:
         kind = "text" if isinstance(values[0], str) else "number"
     else:
-        kind = _KINDS[names.pop()].kind if len(names) == 1 else "any"
+        kind = _KINDS[names.pop()] if len(names) == 1 else "any"
     return Shape(kind, values=values, **marks)
-
-
-def nearest(name: str, known: Iterable[object], least: float = 0.6) -> str:
-    """' (did you mean …?)', or '' when nothing is near. least: how near, 1.0 for equal."""
-    found = difflib.get_close_matches(str(name), [str(one) for one in known], 1, least)
-    return f" (did you mean {found[0]}?)" if found else ""

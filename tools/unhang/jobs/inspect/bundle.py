@@ -19,7 +19,6 @@ from typing import Any
 
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import masked_document, without_secrets
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible
@@ -187,7 +186,7 @@ def checked(text: bytes, where: str) -> dict[str, Any]:
         schema = found.get("schema") if isinstance(found, dict) else type(found).__name__
         if schema != SCHEMA:
             raise UserError(f"{where} is not a document {SCHEMA} but {str(schema)[:80]!r}")
-        fault = next(check_schema(found, read_schema("evidence-1")), None)
+        fault = next(check_schema(found, "evidence-1"), None)
     except NotStrict as problem:
         raise UserError(f"{where}: {problem}") from None
     if fault:

@@ -15,7 +15,7 @@ from unhang.core.errors import UserError
 from unhang.core.run.documents import NodeDocument, one_text
 from unhang.core.run.run_input import RunInput, read_nodes
 from unhang.core.schemas.policy import PolicyFile, Waiver
-from unhang.core.schemas.shapes import nearest
+from unhang.core.schemas.reading import nearest
 from unhang.judge.fleet.bad_waivers import BadWaiver, waiver_at
 from unhang.judge.fleet.clocks import clock_ahead_s, collected_long_before
 from unhang.judge.fleet.drift_advice import chosen_by, with_advice

@@ -11,7 +11,7 @@ from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts, shortened
 from unhang.core.run.findings import hosts_of
 from unhang.core.schemas.policy import one_line, parts_of, policy_faults
-from unhang.core.schemas.shapes import nearest
+from unhang.core.schemas.reading import nearest
 
 TEMPLATES = ("{{", "{%", "{#")  # Ansible would evaluate what follows them
 SINCE = "-since-earlier-run"

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 from unhang.core.catalogue import checked_files
-from unhang.core.schemas.shapes import every_fact, every_place, nearest, policy_shape
+from unhang.core.schemas.reading import nearest
+from unhang.core.schemas.shapes import every_fact, every_place, policy_shape
 from unhang.judge.rules.compiled_catalogue import Catalogue
 
 KINDS = {

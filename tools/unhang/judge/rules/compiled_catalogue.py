@@ -13,7 +13,8 @@ from unhang.core.catalogue.reading import CatalogueFile, collect_tables
 from unhang.core.catalogue.rule_files import check_ids, own_folders, read_folders
 from unhang.core.run.documents import InvalidNode
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import fact_shapes, nearest, read_schema
+from unhang.core.schemas.reading import nearest
+from unhang.core.schemas.shapes import fact_shapes
 from unhang.judge.rules.example_nodes import example_node
 from unhang.judge.rules.expression import Kind
 from unhang.judge.rules.rules import Rule, RuleError, compile_rule, node_names
@@ -111,7 +112,7 @@ def _rule(
     faults = [
         f"{file.at('rules', place, 'remedy', 'policy', *one.path)}: rule {rule.id}:"
         f" {inside}: {one.message}"
-        for one in check_schema(row["remedy"].get("policy", {}), read_schema("policy-1"))
+        for one in check_schema(row["remedy"].get("policy", {}), "policy-1")
         if (inside := ".".join(["remedy.policy", *map(str, one.path)])) not in rule.texts
     ]
     faults += _examples(file, place, rule)
@@ -144,6 +145,6 @@ def _fragment_fault(fragment: Any, scope: str) -> str | None:
     except InvalidNode as problem:
         name = str(problem).rsplit(" ", 1)[-1]
         return f"{problem}{nearest(name, fact_shapes()) if 'unknown field' in str(problem) else ''}"
-    for one in check_schema(fragment.get("policy", {}), read_schema("policy-1")):
+    for one in check_schema(fragment.get("policy", {}), "policy-1"):
         return f"policy.{'.'.join(str(part) for part in one.path)}: {one.message}"
     return None

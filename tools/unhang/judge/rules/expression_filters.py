@@ -7,7 +7,8 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape, nearest
+from unhang.core.schemas.reading import nearest
+from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape
 from unhang.judge.rules.choosing import choose
 from unhang.judge.rules.expression_tests import NO_REGEX, bound_test, keywords_of
 from unhang.judge.rules.functions import FILTERS, follow

@@ -7,7 +7,8 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.core.schemas.shapes import ANY, FLAG, nearest
+from unhang.core.schemas.reading import nearest
+from unhang.core.schemas.shapes import ANY, FLAG
 from unhang.judge.rules.functions import ARITY, TEST_NAMES, TESTS, is_version
 from unhang.judge.rules.syntax import ExpressionError, Kind, Run, SyntaxCompiler, name_of
 from unhang.judge.rules.values import Unknown, World

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from unhang.core.project import find_project
-from unhang.core.schemas.shapes import nearest
+from unhang.core.schemas.reading import nearest
 
 
 def role_faults(remedy: Mapping[str, Any]) -> Iterator[str]:

@@ -9,15 +9,8 @@ from typing import Any
 from jinja2 import nodes
 
 from unhang.core.run.documents import STATUSES
-from unhang.core.schemas.shapes import (
-    ANY,
-    NUMBER,
-    TEXT,
-    Shape,
-    fact_shapes,
-    nearest,
-    policy_shape,
-)
+from unhang.core.schemas.reading import nearest
+from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape, fact_shapes, policy_shape
 from unhang.core.text import flat
 from unhang.judge.rules import faulty_gpus, last_run, like_things, rising_counters, unreadable
 from unhang.judge.rules.expression import (

@@ -17,16 +17,8 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.core.schemas.shapes import (
-    ANY,
-    FLAG,
-    NUMBER,
-    TEXT,
-    Shape,
-    fact_shapes,
-    nearest,
-    policy_shape,
-)
+from unhang.core.schemas.reading import nearest
+from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, policy_shape
 from unhang.judge.rules.closures import as_text, both, calculated, either, entry_at, item_at
 from unhang.judge.rules.values import World, bounded, plain, shown, truth
 

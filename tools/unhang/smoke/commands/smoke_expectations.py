@@ -7,7 +7,6 @@ from typing import Any
 
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_json import NotStrict, parse_strictly
 from unhang.core.strict_yaml import YamlFault, load_yaml
 from unhang.smoke.commands.smoke_options import SmokeOptions
@@ -52,6 +51,6 @@ def bandwidth_in(text: str) -> list[dict[str, Any]]:
 def _rows_of(policy: Any, where: str) -> list[dict[str, Any]]:
     """Of a policy whose keys are all checked, but not the order of its versions, which only those
     need who install them."""
-    for fault in check_schema({} if policy is None else policy, read_schema("policy-1")):
+    for fault in check_schema({} if policy is None else policy, "policy-1"):
         raise UserError(f"{'.'.join(map(str, fault.path))} of {where}: {fault.message}")
     return list((policy or {}).get("bandwidth") or ())

@@ -17,7 +17,6 @@ from unhang.act.gate.outcome import SmokeResults, gate_document
 from unhang.act.gate.records import write_records
 from unhang.cli import main
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang_node.facts.parse.admission import parse_admission
 
 ROWS = case_rows(__file__)
@@ -83,7 +82,7 @@ def gated(tmp_path):
     document = gate_document(
         run.name, decisions, None, ["critical"], SmokeResults({"gpu001": SMOKE}, None)
     )
-    assert list(check_schema(document, read_schema("gate-1"))) == []
+    assert list(check_schema(document, "gate-1")) == []
     (run / "gate.json").write_text(json.dumps(document))
     return run, new_key(tmp_path, "gate_key")
 
@@ -118,7 +117,7 @@ def test_only_nodes_that_passed_get_a_record_and_it_is_as_its_schema_says(gated)
     path = signed(gated)
     assert path.name == "gpu001"
     record = parse_admission(path.read_text())["record"]
-    assert list(check_schema(record, read_schema("admission-1"))) == []
+    assert list(check_schema(record, "admission-1")) == []
     assert (record["admitted_at"], record["expires"]) == ("2026-11-20T17:58:00Z", "2027-11-20")
     assert record["results"]["alone"]["bandwidth"] == [
         {"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1}

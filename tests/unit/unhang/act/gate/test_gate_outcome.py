@@ -10,7 +10,6 @@ from foreign_schemas import junit_faults
 from unhang.act.gate.outcome import exit_code, gate_document
 from unhang.audit.report.gate import render_gate, render_gate_junit
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 DECISIONS = {
     "gpu001": {"outcome": "pass", "reasons": []},
@@ -48,7 +47,7 @@ def test_a_failure_outweighs_what_is_not_proved(hosts, code):
 
 def test_the_document_is_as_its_schema_says():
     document = document_of(*DECISIONS)
-    assert list(check_schema(document, read_schema("gate-1"))) == []
+    assert list(check_schema(document, "gate-1")) == []
     assert document["totals"] == {"pass": 2, "fail": 1, "not proved": 1}
     assert (
         list(
@@ -59,7 +58,7 @@ def test_the_document_is_as_its_schema_says():
                         {"host": "gpu001", "outcome": "unknown", "reasons": [], "differences": []}
                     ],
                 },
-                read_schema("gate-1"),
+                "gate-1",
             )
         )
         != []
@@ -117,7 +116,7 @@ def test_a_difference_that_fails_nobody_is_shown_with_both_values():
         "gpu001",
         ["error"],
     )
-    assert list(check_schema(document, read_schema("gate-1"))) == []
+    assert list(check_schema(document, "gate-1")) == []
     lines = render_gate(document, "runs/latest", "unhang", plain=True).splitlines()
     assert lines[0] == " PASS        gpu002"
     assert (

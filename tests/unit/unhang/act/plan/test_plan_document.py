@@ -25,7 +25,6 @@ from unhang.act.plan.plan_document import (
 )
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 POLICY = {"driver": {"min": "580.65.06", "held": True}}
 GPU1 = HostPlan(
@@ -71,7 +70,7 @@ def changed(folder: Path, change, *, honest: bool = False) -> Path:
 def test_what_is_written_is_read_again(tmp_path):
     path = write_plan(tmp_path, PLAN)
     assert read_plan(path) == PLAN == read_plan(tmp_path)
-    assert not list(check_schema(json.loads(path.read_text()), read_schema("plan-1")))
+    assert not list(check_schema(json.loads(path.read_text()), "plan-1"))
 
 
 def test_a_plan_that_was_read_is_written_in_the_same_bytes(tmp_path):

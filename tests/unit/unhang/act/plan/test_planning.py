@@ -41,7 +41,6 @@ from unhang.core.run.actions import Setting
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.run.run_folder import file_stem
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.judge.rules.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -143,7 +142,7 @@ def test_a_fleet_of_which_no_node_answered_has_no_share_of_nodes(tmp_path):
 
 
 def test_the_plan_follows_its_schema_and_is_read_again(plan, tmp_path):
-    assert list(check_schema(json.loads(render_plan(plan)), read_schema("plan-1"))) == []
+    assert list(check_schema(json.loads(render_plan(plan)), "plan-1")) == []
     assert read_plan(write_plan(tmp_path, plan)) == plan
 
 
@@ -226,7 +225,7 @@ def test_jobs_of_the_scheduler_count_and_nodes_that_it_was_not_asked_about_are_n
     jobs = {entry.host: entry.jobs for entry in plan.hosts}
     assert (jobs["dev02"], jobs["dev04"], jobs["gpu001"]) == (None, (), ())
     assert [job.id for job in jobs["dev01"]] == ["4711"]
-    assert list(check_schema(json.loads(render_plan(plan)), read_schema("plan-1"))) == []
+    assert list(check_schema(json.loads(render_plan(plan)), "plan-1")) == []
     never = {entry.host: entry.jobs for entry in plan_run(folder, CATALOGUE).hosts}
     assert {never[host] for host in never if host.startswith("dev")} == {None}
     canaries = [wave.hosts for wave in plan.waves if wave.is_canary]

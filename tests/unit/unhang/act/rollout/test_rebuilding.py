@@ -12,7 +12,6 @@ from unhang.act.rollout.status import exit_code, status_of
 from unhang.act.rollout.status_table import render_status
 from unhang.cli import main
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 RUN = "20261120T070000Z-0123456789"
 FINISHED = {"id": "s1", "run": RUN, "status": "finished"}
@@ -47,7 +46,7 @@ def rebuilt(lost, **kept):
 
 def status(folder, plan):
     found = status_of(plan, read_journal(folder), lost=controllers_of_a_lost_journal(folder))
-    assert list(check_schema(found, read_schema("rollout-status-1"))) == []
+    assert list(check_schema(found, "rollout-status-1")) == []
     return found
 
 

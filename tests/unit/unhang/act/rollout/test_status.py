@@ -22,7 +22,6 @@ from unhang.cli import main
 from unhang.core.errors import UserError
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 UNDO = "unhang remediate --undo runs/r1"
 
@@ -36,7 +35,7 @@ def recorded(tmp_path):
 
 def status(recorded):
     found = status_of(recorded.plan, read_journal(recorded.folder), UNDO)
-    assert list(check_schema(found, read_schema("rollout-status-1"))) == []
+    assert list(check_schema(found, "rollout-status-1")) == []
     return found
 
 

@@ -10,7 +10,7 @@ from unhang.audit.commands.fail_on import exit_code
 from unhang.audit.report.filtering import Filter, narrowed
 from unhang.audit.report.screen import render_screen
 from unhang.audit.report.table import render_table
-from unhang.core.schemas.shapes import read_schema
+from unhang.core.schemas.reading import read_schema
 
 
 @pytest.fixture

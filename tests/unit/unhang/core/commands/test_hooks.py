@@ -27,7 +27,6 @@ from unhang.core.commands.hook_orphans import call_and_end_all
 from unhang.core.commands.hooks import HOOK_S, Hooks, post
 from unhang.core.commands.webhook_forms import body_for
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 RUNS = [
     PastRun(f"run{number}", Path(), "2026-11-20T03:00:00Z", None, None, (), frozenset())
@@ -118,7 +117,7 @@ def test_only_what_is_new_or_resolved_is_reported_and_nothing_when_nothing_is(fl
     fleet(finding("worse", "gpu2", severity="critical"), finding("known", "gpu1"))
     assert diff("--hook", command) == (1, "")
     (news,) = given()
-    assert list(check_schema(news, read_schema("news-1"))) == []
+    assert list(check_schema(news, "news-1")) == []
     assert [
         (row["change"], row["rule"], row["nodes"]) for row in (*news["new"], *news["resolved"])
     ] == [("new", "worse", "gpu2"), ("resolved", "bad", "gpu1")]
@@ -242,7 +241,7 @@ def test_secrets_in_what_was_found_are_masked_and_a_message_has_an_end():
     assert (len(news["new"]), news["new_count"]) == (MOST_ROWS, 5000)
     assert len(json.dumps(news)) < 200_000
     assert news["text"].splitlines()[-1] == "and 4980 more"
-    assert list(check_schema(news, read_schema("news-1"))) == []
+    assert list(check_schema(news, "news-1")) == []
 
 
 def test_an_audit_tells_what_its_run_changed_and_the_first_run_nothing(

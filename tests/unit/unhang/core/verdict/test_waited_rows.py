@@ -6,7 +6,6 @@ import pytest
 from msgspec import to_builtins
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.waited_rows import (
     Beside,
     WaitedRow,
@@ -33,9 +32,7 @@ BESIDE = Beside(
 def row_of(answer: WaitedFor, beside: Beside = BESIDE) -> WaitedRow:
     row = waited_for_row(answer, beside)
     assert row is not None
-    assert [
-        str(fault) for fault in check_schema(to_builtins(row), read_schema("waited-for-1"))
-    ] == []
+    assert [str(fault) for fault in check_schema(to_builtins(row), "waited-for-1")] == []
     return row
 
 

@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.verdict.short_evidence import MOST_BYTES
 from unhang.jobs.commands.watch_outputs import add_outputs, outputs_of
@@ -94,7 +93,7 @@ def test_a_hook_gets_the_short_evidence_and_the_path_of_all_of_it(full, tmp_path
     text = (tmp_path / "told").read_text()
     answer = json.loads(text)
     assert said == [] and len(text) <= MOST_BYTES and "ghp_" not in text
-    assert list(check_schema(answer, read_schema("evidence-short-1"))) == []
+    assert list(check_schema(answer, "evidence-short-1")) == []
     wanted = str(tmp_path / full) if full else None
     assert (answer["by"], answer["full"], answer["primary"][0]["rank"]) == ("watch", wanted, 1)
     assert (tmp_path / "bundle").read_text() == (wanted or "")

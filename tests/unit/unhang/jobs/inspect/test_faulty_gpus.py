@@ -10,7 +10,6 @@ import pytest
 from inspected import EVIDENCE, inspection_of
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 NEVER = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))
 AT, UUID = "0000:3b:00.0", "GPU-00000002-0000-4000-8000-000000000000"
@@ -35,7 +34,7 @@ def look(*codes, action="none", last_s=1e9, devices=True):
         document["sections"].setdefault("nvml", {"probe": NEVER["sections"]["ranks"]["probe"]})
         document["sections"]["nvml"]["gpus_1"] = [gpu]
     found = inspection_of([document])
-    assert list(check_schema(found, read_schema("inspection-1"))) == []
+    assert list(check_schema(found, "inspection-1")) == []
     return found
 
 

@@ -12,7 +12,6 @@ import pytest
 from inspected import answer_of, certainty_of, inspection_of, render_inspection
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.answer import screen_of
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "inspect"
@@ -95,7 +94,7 @@ def test_the_trays_of_a_rack_are_named_together():
             card["nvlink_domain"] = cluster or None
         nodes.append({**node, "asked_as": host})
     found = inspection_of(nodes)
-    assert list(check_schema(found, read_schema("inspection-1"))) == []
+    assert list(check_schema(found, "inspection-1")) == []
     shown = render_inspection(found, verbose=True).splitlines()
     assert [line for line in shown if "NVLink" in line or line.startswith("nvlink-")] == [
         "nvlink-1a1a1a1a1a1a: gpu01, gpu02",

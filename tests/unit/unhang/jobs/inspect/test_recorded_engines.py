@@ -10,7 +10,6 @@ import pytest
 from inspected import inspection_of
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.activities import activity_of
 
 ENGINES = Path(__file__).parents[4] / "fixtures" / "inspect" / "engines"
@@ -46,7 +45,7 @@ def test_an_engine_without_a_request_is_idle():
     found = inspection_of([look("idle")])
     assert (found["state"], found["suspects"]) == ("idle", [])
     assert found["headline"] == "all 2 ranks are idle: no request"
-    assert not list(check_schema(look("idle"), read_schema("evidence-1")))
+    assert not list(check_schema(look("idle"), "evidence-1"))
 
 
 def test_the_worker_that_stands_while_the_other_spins_in_a_collective_is_named():

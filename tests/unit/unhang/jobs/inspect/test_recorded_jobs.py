@@ -9,7 +9,6 @@ import pytest
 from inspected import EVIDENCE, inspection_of, look, render_details
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 
 TWO_GPUS = EVIDENCE.parent / "two_gpus"  # each rank has its own
 # scene: (state, rank, words of the verdict, cause)
@@ -187,9 +186,9 @@ def test_ras_alone_names_the_rank(scene):
 )
 def test_documents_are_as_their_schemas_say(path):
     document = json.loads(path.read_text(encoding="utf-8"))
-    assert list(check_schema(document, read_schema("evidence-1"))) == []
+    assert list(check_schema(document, "evidence-1")) == []
     found = inspection_of([document])
-    assert list(check_schema(found, read_schema("inspection-1"))) == []
+    assert list(check_schema(found, "inspection-1")) == []
     assert found["headline"] in render_details(found)
 
 

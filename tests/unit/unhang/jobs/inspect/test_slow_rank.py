@@ -10,7 +10,6 @@ from inspected import answer_of, certainty_of, inspection_of, render_inspection
 from paced_jobs import PROBE, checkpoint, document, of_ranks, pace_of
 
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.core.verdict.answer import screen_of
 
 # scene, looks in which ranks 0 and 1 were behind, W, MHz, % busy, % memory, cores of rank 1, and
@@ -35,9 +34,9 @@ TRIAL = [
 def test_each_scene_of_the_trial_gets_the_answer_that_a_person_would_give(row):
     _, behind, power, clock, busy, memory, cores, expected = row
     evidence = document(behind, power, clock, busy, memory, cores)
-    assert not list(check_schema(evidence, read_schema("evidence-1")))
+    assert not list(check_schema(evidence, "evidence-1"))
     found = inspection_of([evidence])
-    assert not list(check_schema(found, read_schema("inspection-1")))
+    assert not list(check_schema(found, "inspection-1"))
     assert found["state"] == ("even" if expected == "even" else "slow"), found["headline"]
     assert [one["rank"] for one in found["suspects"]] == ([] if expected == "even" else [1])
     if expected == "behind":

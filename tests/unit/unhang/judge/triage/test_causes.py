@@ -9,7 +9,6 @@ import pytest
 
 from unhang.audit.report import phrases
 from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
 from unhang.judge.fleet.judged_node import Board, JudgedNode
 from unhang.judge.rules.found import Found
 from unhang.judge.triage.causes import triage
@@ -263,7 +262,7 @@ def test_causes_and_verdicts_are_what_the_schema_allows():
         finding("node-unreachable", "b"),
     ]
     document = fleets.document(findings, {"ok": 1, "unreachable": 1}) | shown(findings, nodes)
-    assert list(check_schema(json.loads(json.dumps(document)), read_schema("findings-1"))) == []
+    assert list(check_schema(json.loads(json.dumps(document)), "findings-1")) == []
 
 
 @pytest.mark.parametrize(("having", "is_cause"), [(1, True), (2, True), (3, False), (4, False)])
