@@ -13,7 +13,7 @@ from unhang.jobs.job_files import JobFile, JobReader
 
 if TYPE_CHECKING:  # of one command
     from unhang.core.verdict.answer import JobAnswer
-    from unhang.core.verdict.by_stacks import Stack
+    from unhang.core.verdict.by_stacks import Stack, Stuck
     from unhang.jobs.commands.inspect import InspectOptions
 
 
@@ -102,7 +102,7 @@ def _judged(files: Mapping[str, Sequence[str]]) -> Printed:
     return (*faults, *apart), read
 
 
-def _stuck(stacks: Mapping[str, Mapping[str, Stack]]) -> Mapping[str, bool]:
+def _stuck(stacks: Mapping[str, Mapping[str, Stack]]) -> Stuck:
     from unhang.core.verdict.looks_of_stacks import stuck_in_stacks
 
     return stuck_in_stacks(stacks)

@@ -48,7 +48,7 @@ from unhang.core.verdict.stands import (
     stand_of,
 )
 from unhang.core.verdict.suspect import Suspect
-from unhang.core.verdict.waiting import WaitedFor
+from unhang.core.verdict.waiting import WaitedFor, are_few
 
 LONG_OR_ENDLESS = (
     "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
@@ -97,7 +97,7 @@ def judge_looks(job: Job) -> Verdict:
         named = named or [*silent_ranks(job.looks, standing)]
         return Verdict(HUNG if is_sure else UNKNOWN, named, _who(named))
     by_rank = {look.rank: look for look in job.looks}
-    waiting, others = _sides(job)
+    waiting, others = sides_of(job)
     left = [(rank, by_rank.get(rank)) for rank in standing.left]
     # most leave their communicators when a job ends
     if 0 < 2 * len(left) <= (standing.world_size or 0) and (waiting or not others):
@@ -131,17 +131,18 @@ def judge_looks(job: Job) -> Verdict:
     return _by_stacks(job, waiting, others)
 
 
-def _sides(job: Job) -> tuple[list[RankLook], list[RankLook]]:
+def sides_of(job: Job) -> tuple[list[RankLook], list[RankLook]]:
     """(those who wait for others, those who do not), by their stacks."""
     free = [look for look in job.looks if look.awaits_engine]
     waiting = [look for look in job.looks if look in free or _waits(look)]
     others = [look for look in job.looks if look.doing and look not in waiting]
     if free and not others:  # who is back in the queue left the collective, or never entered it
         return free, [look for look in waiting if look not in free]
-    resting = [look for look in others if is_at_rest(look)]
-    spinning = [look for look in others if look not in resting]
-    if not waiting and resting and all(one.spins and one.moved is False for one in spinning):
-        return spinning, resting  # who calls .item() has no frame that says what it waits for
+    # who calls .item() has no frame that says what it waits for
+    spinning = [one for one in others if one.spins and one.moved is False and not is_at_rest(one)]
+    rest = [one for one in others if one not in spinning]
+    if rest and (all(map(is_at_rest, rest)) or are_few(rest, spinning)):
+        return [*waiting, *spinning], rest
     return waiting, others
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from unhang.core.verdict.activities import (
@@ -24,8 +24,7 @@ from unhang.core.verdict.activities import (
 from unhang.core.verdict.joined import Seen
 from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 
-MAIN, STANDS = "MainThread", "stands"
-ELSEWHERE, ONE_LINE = "elsewhere", "in one line"
+MAIN, OTHER = "MainThread", "another thread"
 WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
 # Calls below which a host waits for its GPU without a frame of a library.
 MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
@@ -112,6 +111,18 @@ class Standing(NamedTuple):
         return self.activity.name in WORK or self.stack.moved or self.is_awake
 
 
+@dataclass(frozen=True)
+class Stuck:
+    """Whom the others wait for. thread: whose stacks show it. elsewhere: names of ranks or
+    processes that are in another call than a wait; apart: names of those that wait in another one
+    than most; hung: name -> whether only its line shows that it holds up a job that hangs."""
+
+    thread: str = MAIN
+    elsewhere: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    hung: Mapping[str, bool] = field(default_factory=dict)
+
+
 def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
     """Where the ranks are. Processes of another command than most are not: a launcher, a server
     in front of its workers, another job."""
@@ -130,24 +141,6 @@ def standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
     }
 
 
-def who_is_elsewhere(ranks: Mapping[str, Standing]) -> tuple[list[str], bool]:
-    """The ranks for which the others wait, and whether those are a clear majority in one kind of
-    wait. Where some wait in a collective and some in one line of the job, both wait."""
-    kinds = {name: kind_of(one) for name, one in ranks.items()}
-    line = in_one_line(ranks)
-    for line_counts_as in (COLLECTIVE, ONE_LINE):
-        rows = {
-            name: {STANDS: line_counts_as if name in line else kind} for name, kind in kinds.items()
-        }
-        odd = [one.row for one in odd_ones_out(rows) if one.differs[STANDS][1] != ELSEWHERE]
-        if odd:
-            waits = {kinds[name] for name in ranks if name not in odd}
-            return odd, len(waits) == 1
-    # too few ranks for a majority: all others wait, and one does not
-    alone = [name for name, one in ranks.items() if one.activity.name != COLLECTIVE]
-    return (alone if len(alone) == 1 < len(ranks) else []), False
-
-
 def in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
     """The ranks that are in the same calls, line by line, in code that no row of the table knows
     as work of its own: where most are in one line at a time, they wait in it or compute long. A
@@ -160,22 +153,28 @@ def in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
     return most if len(most) >= AT_LEAST else []
 
 
-def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
-    """What the stacks of main threads show of the ranks whose number is known. A wait for a GPU
-    does not show whom it is for."""
-    ranks = standings(stacks.get(MAIN, {}))
-    odd, _ = who_is_elsewhere(ranks)
+def waits_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> frozenset[int]:
+    """The ranks whose main thread waits for others. A wait for a GPU does not show whom it is
+    for."""
+    ranks = standings(stacks.get(MAIN, {})).values()
+    return _numbers(one for one in ranks if one.activity.awaits_ranks)
+
+
+def seen_in_stacks(ranks: Mapping[str, Standing], odd: Iterable[str]) -> Seen:
+    """What the stacks of main threads show of the ranks whose number is known. odd: names of those
+    that the others wait for."""
+    apart = [ranks[name] for name in odd]
+    waiting = [one for one in ranks.values() if one.activity.awaits_ranks]
     # where nobody was stuck before, the last look shows a wait of which nobody knows that it ends
     before = {one.stack.before and one.stack.before.own_calls for one in ranks.values()}
-    usual = all(ranks[name].stack.own_calls in before for name in odd)
     return Seen(
-        _numbers(one for one in ranks.values() if one.activity.awaits_ranks),
-        _numbers(ranks[name] for name in odd),
+        _numbers(waiting),
+        _numbers(apart),
         _numbers(one for one in ranks.values() if one.is_at_work),
         _numbers(one for one in ranks.values() if one.activity.name == SERVING),
-        usual
+        all(one.stack.own_calls in before for one in apart)
         and (
-            any(one.stack.moved for one in ranks.values() if one.activity.awaits_ranks)
+            any(one.stack.moved for one in waiting)
             # of a job that hangs few move, those that poll; by majority, which was not measured
             or sum(one.stack.moved for one in ranks.values()) * 2 > len(ranks)
         ),
@@ -184,7 +183,3 @@ def seen_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Seen:
 
 def _numbers(ranks: Iterable[Standing]) -> frozenset[int]:
     return frozenset(one.stack.rank for one in ranks if one.stack.rank is not None)
-
-
-def kind_of(one: Standing) -> str:
-    return one.activity.name if one.activity.name in WAITS_FOR_OTHERS else ELSEWHERE

@@ -19,7 +19,7 @@ nobody: what it called later is queued.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 
 from unhang.core.verdict.rings import (
@@ -34,6 +34,7 @@ from unhang.core.verdict.rings import (
 
 LAUNCHED, STARTED, COMPLETED, REPORTED = "launched", "started", "completed", "reported"
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
+FEW_OF = 3  # ranks that are heard of, for each one that is not
 FEW = 2  # of whom all may have stopped, however few wait
 _WITH_ROOT = ("broadcast", "reduce", "gather", "scatter", MESSAGE)
 
@@ -426,3 +427,8 @@ def _certainty(roots: Sequence[int], first: Sequence[Wait], ring: Ring, complete
     behind = {rank for wait in first for rank in wait.behind}
     absent = [{*roots} & {*wait.missing} for wait in first]
     return LIKELY if {*roots} & behind or max(map(len, absent)) == 1 else POSSIBLE
+
+
+def are_few(absent: Sized, heard: Sized) -> bool:
+    """Whether the silence of these ranks says of them."""
+    return 0 < len(absent) * FEW_OF <= len(heard)

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sized
 
-FEW_OF = 3  # ranks that are heard of, for each one that is not
-
-
-def are_few(absent: Sized, heard: Sized) -> bool:
-    """Whether the silence of these ranks says of them."""
-    return 0 < len(absent) * FEW_OF <= len(heard)
+from unhang.core.verdict.waiting import are_few
 
 
 def too_many(absent: set[int], words: Collection[int], waiting: Sized) -> set[int]:

@@ -15,13 +15,14 @@ from unhang.core.verdict.by_stacks import (
     MAIN,
     Stack,
     Standing,
+    Stuck,
     seen_in_stacks,
     standings,
+    waits_in_stacks,
 )
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
-from unhang.core.verdict.waiting import POSSIBLE, Recording, WaitedFor
-from unhang.jobs.diagnose.absences import are_few
+from unhang.core.verdict.waiting import POSSIBLE, Recording, WaitedFor, are_few
 from unhang.jobs.diagnose.log_groups import (
     EVERYBODY,
     WHOLE_JOB,
@@ -79,8 +80,8 @@ class Facts:
     last lines. job: its own files. steps: rank -> the line of its last step. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack; seen: what they show; stuck: whom the judge of looks at a running
-    job names by them, None if it was not asked. of_tools: file with output of a
+    process -> its last stack; stuck: whom the judge of looks at a running
+    job names by them. of_tools: file with output of a
     machine's tools -> names of what rules judged in it, and of what they did not."""
 
     events: tuple[Event, ...]
@@ -97,10 +98,9 @@ class Facts:
     logged: WaitedFor = field(default_factory=WaitedFor)
     ras: RasStanding | None = None
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
-    seen: Seen = field(default_factory=Seen)
     ends: Mapping[str, Block] = field(default_factory=dict)
     of_tools: Mapping[str, Read] = field(default_factory=dict)
-    stuck: Mapping[str, bool] | None = None
+    stuck: Stuck = field(default_factory=Stuck)
 
     @cached_property
     def counts(self) -> list[Stand]:
@@ -111,6 +111,14 @@ class Facts:
     def standings(self) -> Mapping[str, Standing]:
         """Where each rank's main thread is."""
         return standings(self.stacks.get(MAIN, {}))
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What the main threads' stacks show."""
+        odd = self.stuck.elsewhere if self.stuck.thread == MAIN else ()
+        at = seen_in_stacks(self.standings, odd)
+        # a watchdog that gave up is later than any look
+        return at._replace(goes_on=at.goes_on and not self.timeouts)
 
     @cached_property
     def gave_up(self) -> set[int]:
@@ -273,8 +281,8 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         if event.fact:
             by_fact.setdefault(event.fact, []).append(event)
     stacks = by_thread([stack for scan in scans for stack in scan.stacks])
-    at = seen_in_stacks(stacks)
-    ras = ras_standing([answer for scan in scans for answer in scan.ras], at.waits)
+    waiting = waits_in_stacks(stacks)
+    ras = ras_standing([answer for scan in scans for answer in scan.ras], waiting)
     even = ras.even_ranks if ras else 0
     logged = _logged_size(by_fact) or even or None
     seen = log_groups(by_fact, logged)
@@ -297,16 +305,14 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         tuple(dict.fromkeys(filter(None, named))),
         size,
         last,
-        _recorded(flights, at.waits, timeouts),
+        _recorded(flights, waiting, timeouts),
         traced,
         job,
         {rank: line for scan in scans for rank, line in scan.words.steps.items()},
         words,
-        waits_of_log(seen, words, bool(even), at.waits | seen.waiting),
+        waits_of_log(seen, words, bool(even), waiting | seen.waiting),
         ras,
         stacks,
-        # a watchdog that gave up is later than any look
-        at._replace(goes_on=at.goes_on and not timeouts),
         {scan.file: scan.end for scan in scans if scan.end and not scan.is_prose},
     )
 

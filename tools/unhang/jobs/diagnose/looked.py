@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # every command gets the reader, and few diagnose
     from unhang.core.verdict.answer import JobAnswer
-    from unhang.core.verdict.by_stacks import Stack
+    from unhang.core.verdict.by_stacks import Stack, Stuck
     from unhang.jobs.diagnose.meaning.evidence import Evidence
     from unhang.jobs.flight import Flight
 
@@ -63,13 +63,13 @@ class Reference:
     judged   file -> its lines, of all files -> what the rules find in facts that they show, and of
              each file with such facts the names of what they judged, and did not
     stuck    stacks: thread -> name -> its last stack -> who is waited for by them, as looks at a
-             running job are judged: name -> whether only its line shows it
+             running job are judged
     """
 
     named: Callable[[str], list[str]]
     run: Callable[[str], tuple[Path, Sequence[Any]]]
     judged: Callable[[Mapping[str, Sequence[str]]], Printed]
-    stuck: Callable[[Mapping[str, Mapping[str, Stack]]], Mapping[str, bool]]
+    stuck: Callable[[Mapping[str, Mapping[str, Stack]]], Stuck]
 
 
 @dataclass(frozen=True)

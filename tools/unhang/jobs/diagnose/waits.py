@@ -23,9 +23,10 @@ from unhang.core.verdict.waiting import (
     Step,
     Wait,
     WaitedFor,
+    are_few,
     waited_for,
 )
-from unhang.jobs.diagnose.absences import are_few, too_many
+from unhang.jobs.diagnose.absences import too_many
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.set_up import SET_UP

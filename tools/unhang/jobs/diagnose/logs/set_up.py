@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from unhang.core.verdict.waiting import LAUNCHED, Group, Step
-from unhang.jobs.diagnose.absences import are_few
+from unhang.core.verdict.waiting import LAUNCHED, Group, Step, are_few
 from unhang.jobs.diagnose.matching.scanning import Event, names_in
 
 SET_UP = "ncclCommInitRank"

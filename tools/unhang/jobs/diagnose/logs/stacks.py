@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from unhang.core.verdict.by_stacks import MAIN, Frame, Stack
+from unhang.core.verdict.by_stacks import MAIN, OTHER, Frame, Stack
 from unhang.jobs.diagnose.logs.reading import Block
 
-OTHER = "another thread"
 MOST_STACKS, MOST_FRAMES, MOST_RANKS = 8192, 200, 4096
 LONGEST_LINE = 4200
 LINES_TO_A_STACK = 4  # without a frame, from a heading on

@@ -15,7 +15,7 @@ from unhang.core.text import listed
 from unhang.core.verdict.activities import SERVING, STARTING
 from unhang.core.verdict.by_stacks import LOCK, WORK
 from unhang.core.verdict.waited_rows import waited_words
-from unhang.jobs.diagnose.absences import are_few
+from unhang.core.verdict.waiting import are_few
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.reading import Input

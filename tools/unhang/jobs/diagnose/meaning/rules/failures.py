@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from unhang.core.text import listed
 from unhang.core.verdict.odd_one_out import AT_LEAST
-from unhang.jobs.diagnose.absences import are_few
+from unhang.core.verdict.waiting import are_few
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of, most_telling
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_in_name, rank_of

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from unhang.core.text import listed
 from unhang.core.verdict.activities import BACKWARD, CODE, COLLECTIVE, SERVING, activities
 from unhang.core.verdict.by_stacks import (
-    ELSEWHERE,
     LOCK,
     MAIN,
     PAIRS,
@@ -19,14 +18,11 @@ from unhang.core.verdict.by_stacks import (
     Stack,
     Standing,
     in_one_line,
-    kind_of,
     standings,
-    who_is_elsewhere,
 )
 from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
-from unhang.jobs.diagnose.logs.stacks import OTHER
 from unhang.jobs.diagnose.matching.scanning import rank_of
 from unhang.jobs.diagnose.meaning.evidence import HINTING, STRONG, SUPPORTING, Evidence
 from unhang.jobs.diagnose.rank_names import named_ranks
@@ -49,33 +45,24 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     diagnose_odd_ones/stacks/waits-for-a-child, diagnose_odd_ones/stacks/json-of-py-spy,
     diagnose_odd_ones/stacks/gpu-wait-in-a-line-of-the-job.
     """
-    ranks = facts.standings
-    goes_on = facts.seen.goes_on
-    odd, is_majority = ([], False) if goes_on else who_is_elsewhere(ranks)
-    for thread, stacks in () if odd or goes_on else facts.stacks.items():
-        # the thread of an asynchronous save, whose like wait in a collective; threads without a
-        # name are of unlike kinds
-        threads = standings(stacks)
-        apart, _ = who_is_elsewhere(threads)
-        if (
-            apart
-            and thread != OTHER
-            and all(one.collective or name in apart for name, one in threads.items())
-        ):
-            ranks, odd = threads, apart
-    others = [name for name in ranks if name not in odd]
+    stuck, hung = facts.stuck, facts.stuck.hung
+    if facts.seen.goes_on:
+        return
+    ranks = standings(facts.stacks.get(stuck.thread, {}))
+    others = [one for name, one in ranks.items() if name not in stuck.elsewhere]
+    is_majority = len(others) >= AT_LEAST and len({_kind_of(one) for one in others}) == 1
     is_twice = all(one.stack.before for one in ranks.values())
-    places = listed(list(dict.fromkeys(_words(ranks[name]) for name in others)), MOST_PLACES)
-    for name in odd[:MOST_NAMED]:
-        one, other = ranks[name], ranks[others[0]]
+    places = listed(list(dict.fromkeys(map(_words, others))), MOST_PLACES)
+    for name in stuck.elsewhere[:MOST_NAMED]:
+        one, other = ranks[name], others[0]
         left = first_apart(one.stack, other.stack)
         wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
-        wait += ", for their GPU it seems," if kind_of(other) == ELSEWHERE else ""
+        wait += ", for their GPU it seems," if other.activity.name not in WAITS_FOR_OTHERS else ""
         # awake in the job's own code, in backward or in a collective, it may wait as the others do
         is_apart = one.stack.idle or one.activity.name not in (CODE, BACKWARD, COLLECTIVE)
         # where a process is gone, it is what the others wait for; this one may wait for it too
         is_apart = (is_twice or (is_majority and is_apart)) and not facts.of("no_process_to_dump")
-        is_weak = one.is_at_work or name not in (ranks if facts.stuck is None else facts.stuck)
+        is_weak = one.is_at_work or name not in hung
         weight, does = HINTING if is_weak else STRONG if is_apart else POSSIBLE, "is"
         if one.is_at_work:
             idle = "waits for requests" if one.activity.name == SERVING else ""
@@ -91,11 +78,11 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
-    names = [] if odd or goes_on else [*(facts.stuck or ())]
-    if 0 < 2 * len(names) < len(ranks) and all(one.collective for one in ranks.values()):
+    names = stuck.apart
+    if names and all(one.collective for one in ranks.values()):
         one, weight = ranks[names[0]], HINTING
         if is_twice:
-            weight = POSSIBLE if (facts.stuck or {})[names[0]] else STRONG
+            weight = POSSIBLE if hung.get(names[0]) else STRONG
         elif PAIRS.fullmatch(one.collective or ""):
             return  # of a pipeline that runs some ranks are always in a message
         wait = f"wait{'s' * (len(names) == 1)} in {_words(one)}"
@@ -249,3 +236,7 @@ def _named(side: Sequence[Standing]) -> str:
 
 def _line_of_log(stack: Stack, frame: Frame) -> dict[str, Any]:
     return {"file": stack.file, "line": frame.line, "text": frame.shown}
+
+
+def _kind_of(one: Standing) -> str:
+    return one.activity.name if one.activity.name in WAITS_FOR_OTHERS else CODE

@@ -13,7 +13,7 @@ from unhang.core.catalogue.own_tables import table
 from unhang.core.text import counted
 from unhang.core.verdict.activities import STARTING
 from unhang.core.verdict.odd_one_out import AT_LEAST
-from unhang.jobs.diagnose.absences import are_few
+from unhang.core.verdict.waiting import are_few
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event, names_in, rank_in_name, rank_of
 from unhang.jobs.diagnose.meaning.events import ENDS
