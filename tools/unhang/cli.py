@@ -30,6 +30,7 @@ from unhang.commands.names import command_and_arguments, load_command, missing_p
 from unhang.core.commands.in_place import ColoursOnly
 from unhang.core.errors import UserError
 from unhang.core.printing import printing_safely
+from unhang.core.schemas.reading import nearest
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import visible
 
@@ -169,10 +170,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Ends with 2, as argparse does."""
         if found := INVALID_CHOICE.search(message):
-            near = difflib.get_close_matches(
-                found["given"], re.findall(r"[\w-]+", found["known"]), 1
-            )
-            meant = near[0] if near else ""
+            known = re.findall(r"[\w-]+", found["known"])
+            meant = next(iter(difflib.get_close_matches(found["given"], known, 1)), "")
         else:
             unknown = message.partition("unrecognized arguments: ")[2].split()
             if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(
@@ -215,12 +214,8 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
         raise UserError(f"unhang {name} has another name now: {RENAMED[name]}")
     purpose = {**COMMANDS, **HIDDEN}.get(name)
     if purpose is None:
-        near = difflib.get_close_matches(name, COMMANDS, 1)
-        if near:
-            raise UserError(f"did you mean {near[0]}? There is no command {name!r}")
-        raise UserError(
-            f"there is no command {name!r}; there are {', '.join(COMMANDS)}; see unhang --help"
-        )
+        known = f"; there are {', '.join(COMMANDS)}; see unhang --help"
+        raise UserError(f"there is no command {name!r}{nearest(name, COMMANDS) or known}")
     command = load_command(name)
     # no abbreviations: an option of a later version must not change the meaning of a script's
     # abbreviation, least of all of --apply

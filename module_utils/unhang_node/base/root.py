@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TEXT_LIMIT_BYTES = 4 * 1024 * 1024
 PIECE_BYTES = 64 * 1024  # a larger buffer is mapped and unmapped for each small file
 SPACE_FILE = "/.unhang/space.json"
+BYTES, INODES = ("size_bytes", "free_bytes"), ("inodes", "free_inodes")
 
 
 def unwatched(_text: str) -> None:
@@ -192,23 +193,17 @@ class Root:
         """True when `path` leads to a folder."""
         return self.exists(path) and stat_bits.S_ISDIR(self.stat(path).st_mode)
 
-    def space(self, path: str) -> tuple[int, int]:
-        """(size_bytes, free_bytes) of the file system that holds `path`; for a recorded tree, the
-        recorded numbers. Raises OSError and ValueError."""
+    def space(self, path: str, keys: tuple[str, str] = BYTES) -> tuple[int, int]:
+        """(size_bytes, free_bytes) of the file system that holds `path`, or its INODES, (0, 0)
+        where it has no fixed number; for a recorded tree, the recorded numbers. Raises OSError and
+        ValueError."""
         if not self.is_live and not self.has_kernel_procfs():
-            return parse_space(self.text(SPACE_FILE), path)
+            return parse_space(self.text(SPACE_FILE), path, keys)
         self.watch("statvfs " + path)
         found = os.statvfs(self.place(path))
+        if keys == INODES:
+            return found.f_files, found.f_favail
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-
-    def inodes(self, path: str) -> tuple[int, int]:
-        """(inodes, free inodes) of the file system that holds `path`, (0, 0) where it has no fixed
-        number; recorded as for `space`. Raises OSError and ValueError."""
-        if not self.is_live and not self.has_kernel_procfs():
-            return parse_space(self.text(SPACE_FILE), path, ("inodes", "free_inodes"))
-        self.watch("statvfs " + path)
-        found = os.statvfs(self.place(path))
-        return found.f_files, found.f_favail
 
     def has_kernel_procfs(self) -> bool:
         """True when /proc is a procfs (of a mounted host) and not recorded files: the root of every
@@ -220,9 +215,7 @@ class Root:
         return inside.st_ino == 1 and inside.st_dev != top.st_dev
 
 
-def parse_space(
-    text: str, path: str, keys: tuple[str, str] = ("size_bytes", "free_bytes")
-) -> tuple[int, int]:
+def parse_space(text: str, path: str, keys: tuple[str, str] = BYTES) -> tuple[int, int]:
     """The two numbers that a recorded tree's space file gives for `path`. Raises FileNotFoundError
     and ValueError."""
     recorded = parse_json(text)

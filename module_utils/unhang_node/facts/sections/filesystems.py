@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ...base.parse.mounts import is_network, parse_fstab
+from ...base.root import INODES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
     space = unread.attempt(field + ".free_bytes", root.space, mount.point)
     if space:
         row["size_bytes"], row["free_bytes"] = space
-    inodes = unread.attempt(field + ".inodes_free_percent", root.inodes, mount.point)
+    inodes = unread.attempt(field + ".inodes_free_percent", root.space, mount.point, INODES)
     if inodes and inodes[0] > 0:
         row["inodes_free_percent"] = round(inodes[1] * 100.0 / inodes[0], 1)
     elif inodes:

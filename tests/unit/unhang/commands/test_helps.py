@@ -93,7 +93,7 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
 @pytest.mark.parametrize(
     ("argv", "meant"),
     [
-        (["lnt"], "unhang: did you mean lint? There is no command 'lnt'\n"),
+        (["lnt"], "unhang: there is no command 'lnt' (did you mean lint?)\n"),
         (["qqqq"], "there are inspect,"),
         (["--versoin"], "did you mean --version?"),
         (["report", "--fromat", "csv"], "did you mean --format?"),

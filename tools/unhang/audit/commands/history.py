@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import difflib
 import shutil
 import sys
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from unhang.core.commands.typed_values import number_of
 from unhang.core.errors import UserError
 from unhang.core.run.findings import NODE_VERDICTS
 from unhang.core.run.run_folder import runs_folder
+from unhang.core.schemas.reading import nearest
 from unhang.core.secrets_in_text import masked_fields
 from unhang.core.text import counted, visible
 
@@ -119,11 +119,8 @@ def _show_events(name: str, runs: Sequence[PastRun], form: str, quiet: bool) -> 
     elif name in rules:
         found, about = events_of_rule(runs, name), f"in {counted(len(runs), 'run')}"
     else:
-        near = difflib.get_close_matches(name, [*hosts, *rules], 1)
-        raise UserError(
-            f"no run has a node or a finding {name!r}; "
-            + (f"did you mean {near[0]}?" if near else f"{counted(len(runs), 'run')} were read")
-        )
+        hint = nearest(name, [*hosts, *rules]) or f"; {counted(len(runs), 'run')} were read"
+        raise UserError(f"no run has a node or a finding {name!r}{hint}")
     rows: list[dict[str, Any]] = [asdict(one) for one in found]
     columns = tuple(field.name for field in fields(Event))
     show_rows(

@@ -3,7 +3,6 @@ job."""
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from unhang.core.run.documents import MAX_NODE_BYTES
 from unhang.core.run.run_folder import find_run
 from unhang.core.run.run_input import natural, read_run_input
 from unhang.core.schemas.configuration import probed_sections_type, text_of_section
+from unhang.core.schemas.reading import nearest
 from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.text import visible
 from unhang_node.base.parse.allowed_names import allowed_assignments
@@ -120,15 +120,13 @@ def _part(nodes: list[_Node], part: str) -> list[_Node]:
     missing = [one for one in patterns if not fnmatch.filter(names, one)]
     if missing:
         groups = sorted({group for node in nodes for group in node.groups})
-        near = difflib.get_close_matches(missing[0], [*names, *groups], 1)
         there = (
             f"its groups are {', '.join(groups[:12]) or 'none'}, its nodes {fold_hosts(names)};"
             " --run names another run"
         )
-        hint = f"did you mean {near[0]}? " if near else ""
         raise UserError(
             f"{visible(missing[0], 200)!r} is neither a file nor a run, nor a group or node of the"
-            f" run; {hint}{visible(there, 600)}"
+            f" run{nearest(missing[0], [*names, *groups])}; {visible(there, 600)}"
         )
     return [node for node in nodes if any(fnmatch.fnmatchcase(node.host, one) for one in patterns)]
 

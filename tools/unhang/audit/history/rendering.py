@@ -9,8 +9,9 @@ from typing import Any
 from unhang.audit.history.changes import Changes, FactChange, FoundChange
 from unhang.audit.history.past import HOLDS, Event
 from unhang.audit.history.runs import PastRun, counts
+from unhang.audit.report import phrases
 from unhang.audit.report.folding import item_label
-from unhang.core.nodeset import broken, fold_hosts, shortened
+from unhang.core.nodeset import broken
 from unhang.core.run.findings import NODE_VERDICTS
 from unhang.core.text import brief, counted, visible, wrapped
 
@@ -166,9 +167,7 @@ def _value(value: Any) -> str:
 def _nodes(hosts: Sequence[str], longest: int = LONGEST_NODES) -> str:
     if hosts == ("",):
         return "the whole fleet"
-    return shortened(fold_hosts(hosts), longest) + (
-        f" ({len(hosts):,} nodes)" if len(hosts) > 1 else ""
-    )
+    return phrases.hosts(hosts, longest)
 
 
 def _when(text: str) -> str:

@@ -16,6 +16,7 @@ from msgspec import Struct, convert
 
 COLLECTIVE, BACKWARD, LOADING, STARTING = "collective", "backward", "loading", "starting"
 EVALUATING, IMPORTING, CODE = "evaluating", "importing", "code"
+MAIN, OTHER = "MainThread", "another thread"
 SERVING, LOCK = "serving", "waiting for a lock"
 WAITS = (COLLECTIVE, STARTING, BACKWARD)  # for other ranks
 _FRAME = re.compile(r"^(.{1,200}) \((.{1,400}):(\d{1,9})\)$")

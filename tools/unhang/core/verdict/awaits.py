@@ -7,9 +7,17 @@ Python's innermost frame.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from unhang.core.verdict.activities import LOCK, SERVING, WAITS, activity_of, innermost_of
+from unhang.core.verdict.activities import (
+    LOCK,
+    MAIN,
+    OTHER,
+    SERVING,
+    WAITS,
+    activity_of,
+    innermost_of,
+)
 from unhang.core.verdict.job import IDLE, Process, RankLook, Wait
 
 BUSY_SERVER_CORES = 0.5
@@ -17,6 +25,7 @@ LISTENS = "LISTEN"
 _BY_DESCRIPTOR = ("read", "write", "fsync", "recv", "send", "connect")
 _POLLS = ("epoll", "poll", "select")
 QUEUE, BROADCAST = "get (queue.py)", "dequeue (shm_broadcast.py)"
+OF_THREADS = "(threading.py)"
 YOUNGEST = 5  # frames in which a wait for a queue shows
 
 
@@ -64,13 +73,25 @@ def is_idle(look: RankLook) -> bool:
     if call in _BY_DESCRIPTOR or call in ("wait", "flock", "lock"):
         return False
     return look.activity == SERVING or (
-        look.serves and look.innermost.endswith("(threading.py)") and look.awaits_a_queue
+        look.serves and look.innermost.endswith(OF_THREADS) and look.awaits_a_queue
     )
 
 
 def takes_from(frames: Sequence[str], queue: str = QUEUE) -> bool:
     """Whether a thread waits for what comes by a queue."""
     return queue in map(innermost_of, ([frame] for frame in frames[:YOUNGEST]))
+
+
+def telling_thread(ranks: Sequence[Mapping[str, Sequence[str]]]) -> str:
+    """The name of the threads that show where the ranks are: the main ones, unless all of those
+    wait for a thread of their own, and threads of one name wait for other ranks, such as those of
+    an asynchronous save. ranks: of each the name of a thread -> its frames."""
+    if all(innermost_of(one.get(MAIN, ())).endswith(OF_THREADS) for one in ranks):
+        for name in {*ranks[0]} - {MAIN, OTHER} if ranks else ():
+            doing = [activity_of(one.get(name, ())) for one in ranks]
+            if all(doing) and any(one.awaits_ranks for one in doing if one):
+                return name
+    return MAIN
 
 
 def one_serves(threads: Iterable[Sequence[str]]) -> bool:

@@ -15,6 +15,7 @@ from unhang.core.verdict.activities import (
     EVALUATING,
     IMPORTING,
     LOCK,
+    MAIN,
     SERVING,
     STARTING,
     Activity,
@@ -24,7 +25,6 @@ from unhang.core.verdict.activities import (
 from unhang.core.verdict.joined import Seen
 from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 
-MAIN, OTHER = "MainThread", "another thread"
 WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
 # Calls below which a host waits for its GPU without a frame of a library.
 MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
@@ -153,14 +153,7 @@ def in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
     return most if len(most) >= AT_LEAST else []
 
 
-def waits_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> frozenset[int]:
-    """The ranks whose main thread waits for others. A wait for a GPU does not show whom it is
-    for."""
-    ranks = standings(stacks.get(MAIN, {})).values()
-    return _numbers(one for one in ranks if one.activity.awaits_ranks)
-
-
-def seen_in_stacks(ranks: Mapping[str, Standing], odd: Iterable[str]) -> Seen:
+def seen_in_stacks(ranks: Mapping[str, Standing], odd: Iterable[str] = ()) -> Seen:
     """What the stacks of main threads show of the ranks whose number is known. odd: names of those
     that the others wait for."""
     apart = [ranks[name] for name in odd]

@@ -9,29 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unhang.core.verdict.activities import innermost_of
-from unhang.core.verdict.awaits import one_serves, takes_from
+from unhang.core.verdict.activities import MAIN, innermost_of
+from unhang.core.verdict.awaits import one_serves, takes_from, telling_thread
 from unhang.core.verdict.by_looks import judge_looks, sides_of
-from unhang.core.verdict.by_stacks import MAIN, OTHER, Stack, Stuck, in_one_line, standings
+from unhang.core.verdict.by_stacks import Stack, Stuck, in_one_line, standings
 from unhang.core.verdict.communicators import Standing as RasStanding
 from unhang.core.verdict.job import HUNG, Job, NodeLook, RankLook
 from unhang.core.verdict.waiting import are_few
 
 
 def stuck_in_stacks(stacks: Mapping[str, Mapping[str, Stack]]) -> Stuck:
-    """stacks: thread -> name -> its last stack. Where all main threads wait, threads of another
-    name may show it, such as those of an asynchronous save, of which the others wait in a
-    collective."""
-    found = _stuck(stacks, MAIN)
-    for thread in () if found.elsewhere or found.apart else {*stacks} - {MAIN, OTHER}:
-        more = _stuck(stacks, thread)
-        others = {*(ranks := standings(stacks[thread]))}.difference(more.elsewhere)
-        if more.elsewhere and all(ranks[name].collective for name in others):
-            return more
-    return found
-
-
-def _stuck(stacks: Mapping[str, Mapping[str, Stack]], thread: str) -> Stuck:
+    """stacks: thread -> name -> its last stack."""
+    thread = telling_thread(
+        [
+            {thread: those[name].calls for thread, those in stacks.items() if name in those}
+            for name in standings(stacks.get(MAIN, {}))
+        ]
+    )
     ranks = standings(stacks.get(thread, {}))
     names, in_line = [*ranks], in_one_line(ranks)
     looks = []
@@ -58,12 +52,10 @@ def _stuck(stacks: Mapping[str, Mapping[str, Stack]], thread: str) -> Stuck:
     verdict, (waiting, others) = judge_looks(job), sides_of(job)
     # one look of a healthy job has many elsewhere
     is_clear = len(others) == 1 or are_few(others, waiting)
-    elsewhere = [names[looks.index(look)] for look in others] if waiting and is_clear else []
-    named = {one.rank: one.blind for one in verdict.named if one.rank is not None}
-    apart = [] if others or 2 * len(named) >= len(looks) else [*named]
+    named = {names[one.rank]: one.blind for one in verdict.named if one.rank is not None}
     return Stuck(
         thread,
-        tuple(elsewhere),
-        tuple(names[one] for one in apart),
-        {names[one]: blind for one, blind in named.items() if verdict.state == HUNG},
+        tuple(names[look.rank or 0] for look in others if waiting and is_clear),
+        () if others or 2 * len(named) >= len(looks) else tuple(named),
+        named if verdict.state == HUNG else {},
     )

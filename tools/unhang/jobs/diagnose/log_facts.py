@@ -11,14 +11,13 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from unhang.core.verdict.activities import MAIN
 from unhang.core.verdict.by_stacks import (
-    MAIN,
     Stack,
     Standing,
     Stuck,
     seen_in_stacks,
     standings,
-    waits_in_stacks,
 )
 from unhang.core.verdict.joined import Seen, one_answer
 from unhang.core.verdict.waited_rows import WaitedRow, ranks_row, waited_for_row
@@ -281,7 +280,7 @@ def gather_facts(scans: Sequence[Scan], flights: Sequence[Flight] = ()) -> Facts
         if event.fact:
             by_fact.setdefault(event.fact, []).append(event)
     stacks = by_thread([stack for scan in scans for stack in scan.stacks])
-    waiting = waits_in_stacks(stacks)
+    waiting = seen_in_stacks(standings(stacks.get(MAIN, {}))).waits
     ras = ras_standing([answer for scan in scans for answer in scan.ras], waiting)
     even = ras.even_ranks if ras else 0
     logged = _logged_size(by_fact) or even or None

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import replace
 
 from unhang.core.catalogue.own_tables import table
 from unhang.core.gpu_verbs import TABLES, GpuVerb, gpu_verbs
+from unhang.core.verdict.activities import MAIN, OTHER
 from unhang.core.verdict.job import Apart, Socket, Wait
 from unhang.jobs.flight import Flight, flight_of
 from unhang.jobs.inspect.whose_gpus import Gpu, gpu_of, number_or_none, own_gpus
@@ -65,6 +67,7 @@ class Bytes(Struct, frozen=True):
 class Thread(Struct, frozen=True):
     """frames: the youngest first; item: on which a worker works."""
 
+    name: str | None = None
     wchan: str | None = None
     frames: list[str] = []
     item: list[str] = []
@@ -122,6 +125,15 @@ class Dump(OfProcess, frozen=True):
     def frames(self) -> list[str]:
         """Of the main thread."""
         return self.threads[0].frames if self.threads else []
+
+    @property
+    def by_name(self) -> dict[str, list[str]]:
+        """{name of a thread: its frames}; the main one by its own."""
+        return {one.name or OTHER: one.frames for one in self.threads} | {MAIN: self.frames}
+
+    def led_by(self, name: str) -> Dump:
+        """The same, with this thread in place of the main one."""
+        return replace(self, threads=sorted(self.threads, key=lambda one: one.name != name))
 
 
 class SocketsRow(OfProcess, frozen=True):

@@ -10,7 +10,7 @@ from unhang.core.verdict.activities import (
     innermost_of,
     user_frames,
 )
-from unhang.core.verdict.awaits import BROADCAST, QUEUE, one_serves, takes_from
+from unhang.core.verdict.awaits import BROADCAST, QUEUE, one_serves, takes_from, telling_thread
 from unhang.core.verdict.job import (
     ASKS,
     HALTED,
@@ -41,11 +41,13 @@ WAKES_PER_S = 2.0  # vLLM looks again every 5 s whether its queue is closed; a s
 def rank_looks(nodes: Sequence[NodeEvidence]) -> list[RankLook]:
     """One for each rank of each node, in the order of ranks."""
     rest = at_rest(pair for node in nodes for pair in node.pairs())
-    found = [look for node in nodes for look in _of_node(node, rest)]
+    dumps = (node.dumps.get(row.pid) for node in nodes for row in node.ranks)
+    thread = telling_thread([dump.by_name for dump in dumps if dump])
+    found = [look for node in nodes for look in _of_node(node, rest, thread)]
     return sorted(found, key=lambda look: (look.rank is None, look.rank or 0, look.host))
 
 
-def _of_node(node: NodeEvidence, rest: Mapping[str, float]) -> Iterator[RankLook]:
+def _of_node(node: NodeEvidence, rest: Mapping[str, float], thread: str) -> Iterator[RankLook]:
     gpus = {pid: f"GPU {gpu.name}" for gpu in reversed(node.gpus[0]) for pid in gpu.pids}
     busy_gpus, spinning = computing_gpus(node), spinning_gpus(node)
     wakes = WAKES_PER_S * node.gap_s
@@ -53,7 +55,7 @@ def _of_node(node: NodeEvidence, rest: Mapping[str, float]) -> Iterator[RankLook
         pid, size = row.pid, row.settings.get("LOCAL_WORLD_SIZE", "")
         first = node.first.get(pid, NOBODY)
         second = node.second.get(pid, first)
-        dump, later = node.dumps.get(pid, Dump(pid)), node.later.get(pid, Dump(pid))
+        dump, later = (one.get(pid, Dump(pid)).led_by(thread) for one in (node.dumps, node.later))
         latest = later.frames or dump.frames
         own, own_later = user_frames(dump.frames), user_frames(later.frames)
         is_known = bool(dump.frames and later.frames)

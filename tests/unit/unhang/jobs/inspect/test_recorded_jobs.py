@@ -93,14 +93,28 @@ def test_beside_who_rests_a_rank_whose_gpu_computes_or_does_nothing_waits_for_no
     assert inspection_of([document])["state"] != "hung"
 
 
+def of_processors(scene: str) -> dict:
+    """A job with gloo."""
+    path = EVIDENCE.parent / "processors" / f"{scene}-RAS-and-stacks.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def backward() -> dict:
-    """DistributedDataParallel with gloo: rank 0 reads a pipe that nobody writes to, and rank 1
-    sleeps in backward."""
-    return json.loads(
-        (EVIDENCE.parent / "processors" / "backward-RAS-and-stacks.json").read_text(
-            encoding="utf-8"
-        )
-    )
+    """DistributedDataParallel: rank 0 reads a pipe that nobody writes to, and rank 1 sleeps in
+    backward."""
+    return of_processors("backward")
+
+
+def test_the_thread_that_saves_beside_those_that_wait_for_it_is_where_its_rank_is():
+    """All main threads wait for a thread of their own; that of rank 1 reads a pipe."""
+    words = "it sleeps in hand_over (train.py:7); 2 ranks wait in all_gather_object"
+    assert_told(of_processors("asynchronous"), "hung", 1, words, None)
+
+
+def test_threads_of_unlike_names_are_not_compared():
+    document = of_processors("asynchronous")
+    document["sections"]["stacks"]["processes"][2]["threads"][1]["name"] = "writer_0"
+    assert inspection_of([document])["suspects"] == []
 
 
 def test_a_rank_asleep_in_backward_waits_for_the_gradients_of_the_others():

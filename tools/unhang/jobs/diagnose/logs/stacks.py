@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from unhang.core.verdict.by_stacks import MAIN, OTHER, Frame, Stack
+from unhang.core.verdict.activities import MAIN, OTHER
+from unhang.core.verdict.by_stacks import Frame, Stack
 from unhang.jobs.diagnose.logs.reading import Block
 
 MOST_STACKS, MOST_FRAMES, MOST_RANKS = 8192, 200, 4096

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from unhang.core.verdict.by_stacks import MAIN
+from unhang.core.verdict.activities import MAIN
 from unhang.jobs.diagnose.logs.reading import Input, read_blocks
 from unhang.jobs.diagnose.logs.stacks import MOST_FRAMES, Stacks, by_thread
 

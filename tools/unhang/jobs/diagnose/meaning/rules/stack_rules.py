@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from unhang.core.text import listed
-from unhang.core.verdict.activities import BACKWARD, CODE, COLLECTIVE, SERVING, activities
+from unhang.core.verdict.activities import BACKWARD, CODE, COLLECTIVE, MAIN, SERVING, activities
 from unhang.core.verdict.by_stacks import (
     LOCK,
-    MAIN,
     PAIRS,
     WAITS_FOR_OTHERS,
     Frame,
