@@ -68,6 +68,7 @@ SCENES: dict[str, tuple[str, int | None, tuple[str, ...]]] = {
     "crowded": ("running", None, ("",)),
     "full": ("running", None, ("",)),
     "graph": ("hung", 1, ("replay_but_the_last",)),
+    "writer": ("hung", 1, ("read_from_a_pipe",)),
     # a stranger computes on the GPU of the rank that hangs
     "never beside": ("hung", 1, ("happen",)),
     "loader beside": ("hung", 1, ("read_from_dead_server",)),

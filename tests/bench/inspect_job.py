@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.distributed as dist
@@ -243,6 +244,18 @@ def replay_but_the_last(x: torch.Tensor, is_last: bool) -> None:
     wait()
 
 
+def save_in_a_thread(x: torch.Tensor, is_last: bool) -> None:
+    """As an asynchronous save does, for which the main threads wait."""
+    group = dist.new_group(backend="gloo")
+
+    def write() -> None:
+        if is_last:
+            read_from_a_pipe()
+        dist.all_reduce(x.cpu(), group=group)
+
+    ThreadPoolExecutor(1, "writer").submit(write).result()
+
+
 def dump_each_second(prefix: str) -> None:
     """The flight recorder's dump of this rank, as torch writes it when a collective times out."""
     place = prefix + os.environ["RANK"]
@@ -285,7 +298,7 @@ def main() -> None:
     dist.all_reduce(x)
     wait()
     begun, step, told = time.monotonic(), 0, False
-    of_all = ("path", "longstep", "receive", "groups", "graph")
+    of_all = ("path", "longstep", "receive", "groups", "graph", "writer")
     healthy = ("healthy", "speed", "slow", "first", "init", "crowded", "full", *of_all)
     while True:
         # All ranks agree on when it happens: the largest clock decides.
@@ -308,6 +321,8 @@ def main() -> None:
             dist.recv(x, (rank + 1) % world)
         if due and SCENE == "graph":  # RAS counts no replay of it
             replay_but_the_last(x, rank == world - 1)
+        if due and SCENE == "writer":
+            save_in_a_thread(x, rank == world - 1)
         if due and SCENE == "groups":
             groups = [dist.new_group(range(world)) for _ in range(2)]
             if rank == 0:

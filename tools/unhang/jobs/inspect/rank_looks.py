@@ -56,6 +56,9 @@ def _of_node(node: NodeEvidence, rest: Mapping[str, float], thread: str) -> Iter
         first = node.first.get(pid, NOBODY)
         second = node.second.get(pid, first)
         dump, later = (one.get(pid, Dump(pid)).led_by(thread) for one in (node.dumps, node.later))
+        # py-spy may read the stack of a process that runs while it changes, and get a piece of it
+        if dump.frames and function_names(later.frames[-1:]) != function_names(dump.frames[-1:]):
+            later = Dump(pid)
         latest = later.frames or dump.frames
         own, own_later = user_frames(dump.frames), user_frames(later.frames)
         is_known = bool(dump.frames and later.frames)

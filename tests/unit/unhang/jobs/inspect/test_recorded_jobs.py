@@ -75,6 +75,12 @@ def test_where_ras_counts_equally_a_rank_that_does_anything_is_not_accused(sign)
     assert inspection_of([document])["suspects"] == []
 
 
+def test_a_piece_of_a_stack_does_not_hide_what_the_whole_one_showed_before():
+    document = look("compile", "RAS-and-stacks")
+    del document["sections"]["stacks"]["processes_2"][1]["threads"][0]["frames"][1:]
+    assert_told(document, *WHOLE["compile"])
+
+
 def of_one_line(document: dict) -> dict:
     """Rank 0 waits for its GPU in a line of its own, as .item() does, not in synchronize()."""
     for name in ("processes", "processes_2"):
