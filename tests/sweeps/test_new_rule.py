@@ -182,12 +182,13 @@ def test_a_folder_of_the_catalogue_is_left_to_its_tests(capsys):
     assert "the catalogue's tests check its own" in capsys.readouterr().err
 
 
-def test_a_row_above_info_asks_what_the_fault_costs(tmp_path, capsys):
+def test_a_row_above_info_has_what_the_fault_may_cost(tmp_path, capsys):
     main(["catalogue", "new", "own-numa", "--when", CONDITIONS["numa"]["--when"]])
-    row = yaml.safe_load(capsys.readouterr().out)["rules"][0]
-    lines = checked(tmp_path, capsys, {**row, **WORDS})[1]
-    assert "costs: '' is not allowed; allowed are no job may start," in lines[0]
-    worded = {**row, **WORDS, "costs": "some jobs"}
+    text = capsys.readouterr().out
+    assert "costs: some jobs  # or next boot, next upgrade, larger jobs\n" in text
+    worded = {**yaml.safe_load(text)["rules"][0], **WORDS}
     assert checked(tmp_path, capsys, worded)[0] == 0
+    lines = checked(tmp_path, capsys, {**worded, "costs": ""})[1]
+    assert "costs: '' is not allowed; allowed are no job may start," in lines[0]
     lines = checked(tmp_path, capsys, {**worded, "severity": "critical"})[1]
     assert "own-numa: costs must be what makes it critical, 'no job may start'," in lines[0]

@@ -197,7 +197,7 @@ class Root:
         """(size_bytes, free_bytes) of the file system that holds `path`, or its INODES, (0, 0)
         where it has no fixed number; for a recorded tree, the recorded numbers. Raises OSError and
         ValueError."""
-        if not self.is_live and not self.has_kernel_procfs():
+        if not (self.is_live or self.has_kernel_procfs()):
             return parse_space(self.text(SPACE_FILE), path, keys)
         self.watch("statvfs " + path)
         found = os.statvfs(self.place(path))
@@ -222,7 +222,7 @@ def parse_space(text: str, path: str, keys: tuple[str, str] = BYTES) -> tuple[in
     row = recorded.get(path) if isinstance(recorded, dict) else None
     if not isinstance(row, dict) or (keys[0] not in row and keys[0] != "size_bytes"):
         raise FileNotFoundError(errno.ENOENT, "not recorded in " + SPACE_FILE, path)
-    size, free = row.get(keys[0]), row.get(keys[1])
+    size, free = map(row.get, keys)
     if not isinstance(size, int) or not isinstance(free, int):
         raise ValueError(
             f"{path} of {SPACE_FILE} must have two whole numbers, and has {row!r}"[:200]

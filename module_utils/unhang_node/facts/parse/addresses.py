@@ -38,23 +38,11 @@ def parse_routes(text: str) -> list[Route]:
         if len(fields) < 8:
             continue
         try:
-            network, gateway, flags, mask = (
-                int(fields[1], 16),
-                int(fields[2], 16),
-                int(fields[3], 16),
-                int(fields[7], 16),
-            )
+            network, gateway, flags, mask = (int(fields[at], 16) for at in (1, 2, 3, 7))
         except ValueError:
             continue
         if flags & FLAG_UP and not flags & FLAG_REJECT and max(network, gateway, mask) < 1 << 32:
-            routes.append(
-                Route(
-                    interface=fields[0],
-                    network=swap(network),
-                    mask=swap(mask),
-                    is_direct=gateway == 0,
-                )
-            )
+            routes.append(Route(fields[0], swap(network), swap(mask), gateway == 0))
     return routes
 
 

@@ -22,6 +22,7 @@ from unhang.core.limits import Limits, run_limited
 from unhang.core.schemas.shapes import ANY, Shape
 from unhang.judge.fleet.drafts import Draft, draft_rule
 from unhang.judge.rules.compiled_catalogue import load_catalogue
+from unhang.judge.rules.costs import COSTS
 from unhang.judge.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
 from unhang.judge.rules.syntax import shape_at
 from unhang.judge.rules.values import printable
@@ -73,12 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             "give either --when, for a rule of a node, or --compare, for one of a group"
         )
-    given = {
-        "for_each": arguments.for_each,
-        "applies": arguments.applies,
-        "when": arguments.when,
-        "compare": arguments.compare,
-    }
+    given = {name: getattr(arguments, name) for name in ("applies", "for_each", "when", "compare")}
     row = {
         "id": arguments.id,
         "severity": arguments.severity,
@@ -155,25 +151,21 @@ def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
         *(f"#   {written(place.path)}: {_kind(place.shape)}" for place in draft.places),
         "rules:",
     ]
+    may_cost = [name for name, (severity, _) in COSTS.items() if severity == row["severity"]]
     fields: dict[str, Any] = {
-        "id": row["id"],
+        "id": "",
         "title": "",
-        **{
-            key: row[key]
-            for key in ("severity", "scope", "applies", "for_each", "when", "compare")
-            if key in row
-        },
-    }
-    if row["severity"] != "info":
-        fields["costs"] = ""
-    fields |= {
+        **row,
+        **({"costs": may_cost[0]} if may_cost else {}),
         **({"expected": "", "found": quoted} if row["scope"] == "node" else {}),
         "remedy": {"person": ""},
         "sources": [{"url": "", "says": ""}],
         "confidence": "reported",
     }
     lines += [
-        f"  {'- ' if key == 'id' else '  '}{key}: {_flow(value)}" for key, value in fields.items()
+        f"  {'- ' if key == 'id' else '  '}{key}: {_flow(value)}"
+        + (f"  # or {', '.join(may_cost[1:])}" if key == "costs" and may_cost[1:] else "")
+        for key, value in fields.items()
     ]
     lines.append("    examples:")
     for key, examples in (("match", draft.matches), ("near_miss", draft.near_misses)):

@@ -49,7 +49,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         return
     ranks = standings(facts.stacks.get(stuck.thread, {}))
     others = [one for name, one in ranks.items() if name not in stuck.elsewhere]
-    is_majority = len(others) >= AT_LEAST and len({_kind_of(one) for one in others}) == 1
+    is_majority = len(others) >= AT_LEAST and len({one.activity.name for one in others}) == 1
     is_twice = all(one.stack.before for one in ranks.values())
     places = listed(list(dict.fromkeys(map(_words, others))), MOST_PLACES)
     for name in stuck.elsewhere[:MOST_NAMED]:
@@ -235,7 +235,3 @@ def _named(side: Sequence[Standing]) -> str:
 
 def _line_of_log(stack: Stack, frame: Frame) -> dict[str, Any]:
     return {"file": stack.file, "line": frame.line, "text": frame.shown}
-
-
-def _kind_of(one: Standing) -> str:
-    return one.activity.name if one.activity.name in WAITS_FOR_OTHERS else CODE
