@@ -3,6 +3,7 @@ next step. A pure function of its inputs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from unhang.act.role_changes.driver_inputs import (
@@ -18,40 +19,37 @@ from unhang_node.base.versions.compare import compare_versions, holds
 
 SHOWN_USERS = 8
 LET_END = "let it end or drain the node"
+# A share of a card in a virtual machine, and a Jetson: their drivers have branches of their own.
+# Source: docs.nvidia.com/vgpu, "NVIDIA vGPU Software Driver Versions"; the Jetson Linux archive
+OTHER_FAMILY = re.compile(r"^GRID |-\d{1,3}[ABCQ]$|\(nvgpu\)|^NVIDIA Thor")
 BUILT_ON_NODE = ("dkms", "cuda-drivers", "nvidia-open")
 
 
 def gpus(inputs: DriverInputs, version: str, flavour: str) -> Iterator[Refusal]:
     branch = branch_of(version) or ""
-    for fault in flavour_faults(architectures(inputs), branch, flavour, inputs.tables):
-        yield refusal(
-            "gpu-not-served",
+    rows = [
+        (
             "a driver that the node's GPUs run with",
             fault,
-            inputs.host,
             "name another version or flavour in unhang_policy.driver",
         )
+        for fault in flavour_faults(architectures(inputs), branch, flavour, inputs.tables)
+    ]
     known = {row["name"]: row for row in inputs.tables["gpu_models"]}
     for model in sorted({gpu.get("model") or "" for gpu in inputs.fact("gpus.devices") or ()}):
-        first = known.get(model, {}).get("first_driver")
+        row, asked = known.get(model, {}), f"{version} {flavour} asked for"
+        first = row.get("first_driver")
+        if OTHER_FAMILY.search(model):
+            wanted = "the driver of the host's vGPU release, or of JetPack"
+            rows.append((f"{wanted}, for {model}", asked, "install that one without this role"))
         if first and holds(compare_versions(version, first, "driver"), "<"):
-            next_step = "name a newer one in unhang_policy.driver"
-            yield refusal(
-                "gpu-not-served",
-                f"driver {first} or newer for {model}",
-                f"{version} asked for",
-                inputs.host,
-                next_step,
-            )
-        if known.get(model, {}).get("modules") == "open" and flavour != "open":
-            next_step = "set unhang_policy.driver.flavour to open"
-            yield refusal(
-                "gpu-not-served",
-                f"open modules for {model}",
-                f"{flavour} ones asked for",
-                inputs.host,
-                next_step,
-            )
+            wanted = f"driver {first} or newer for {model}"
+            rows.append((wanted, asked, "name a newer one in unhang_policy.driver"))
+        if row.get("modules") == "open" and flavour != "open":
+            wanted = f"open modules for {model}"
+            rows.append((wanted, asked, "set unhang_policy.driver.flavour to open"))
+    for expected, found, next_step in rows:
+        yield refusal("gpu-not-served", expected, found, inputs.host, next_step)
 
 
 def cuda(inputs: DriverInputs, version: str) -> Iterator[Refusal]:
@@ -62,11 +60,10 @@ def cuda(inputs: DriverInputs, version: str) -> Iterator[Refusal]:
     for used, by in sorted(cuda_in_use(inputs)):
         floor = floors.get(used.split(".")[0])
         if floor and holds(compare_versions(version, floor, "driver"), "<"):
-            found = f"driver {version} asked for, and CUDA {used} in use by {by}"
             yield refusal(
                 "cuda-not-served",
                 f"driver {floor} or newer",
-                found,
+                f"driver {version} asked for, and CUDA {used} in use by {by}",
                 inputs.host,
                 "name a newer driver, or bring that environment to an older CUDA",
             )
@@ -117,14 +114,12 @@ def headers(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]:
             if inputs.fact("node.os.family") == "redhat"
             else f"linux-headers-{release}"
         )
-        found = f"no /lib/modules/{release}/build"
-        next_step = f"install {name}, or let the role kernel choose a kernel that has them"
         yield refusal(
             "no-headers",
             f"headers of {release}, the kernel that boots next",
-            found,
+            f"no /lib/modules/{release}/build",
             inputs.host,
-            next_step,
+            f"install {name}, or let the role kernel choose a kernel that has them",
         )
 
 
@@ -151,14 +146,11 @@ def secure_boot(inputs: DriverInputs, packages: PackageSet) -> Iterator[Refusal]
         "enrol it (mokutil --import /var/lib/dkms/mok.pub, reboot, confirm at the console), or take"
         " ready-built, signed modules"
     )
-    found = (
-        f"Secure Boot on, and {inputs.fact('node.module_key.path') or 'no key of DKMS'} not"
-        " enrolled"
-    )
     yield refusal(
         "secure-boot",
         "a key for the modules that the firmware knows",
-        found,
+        f"Secure Boot on, and {inputs.fact('node.module_key.path') or 'no key of DKMS'} not"
+        " enrolled",
         inputs.host,
         next_step,
     )
