@@ -185,7 +185,7 @@ def test_a_folder_of_the_catalogue_is_left_to_its_tests(capsys):
 def test_a_row_above_info_has_what_the_fault_may_cost(tmp_path, capsys):
     main(["catalogue", "new", "own-numa", "--when", CONDITIONS["numa"]["--when"]])
     text = capsys.readouterr().out
-    assert "costs: some jobs  # or next boot, next upgrade, larger jobs\n" in text
+    assert "costs: some jobs  # of some jobs, next boot, next upgrade, larger jobs\n" in text
     worded = {**yaml.safe_load(text)["rules"][0], **WORDS}
     assert checked(tmp_path, capsys, worded)[0] == 0
     lines = checked(tmp_path, capsys, {**worded, "costs": ""})[1]

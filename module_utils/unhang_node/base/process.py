@@ -8,12 +8,12 @@ When the program has ended, a service that keeps its output open is not waited f
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
 import subprocess
 import time
+from contextlib import suppress
 
 from .named_tuple import NamedTuple
 
@@ -159,9 +159,9 @@ def start_apart(
 def _kill(child: subprocess.Popen[bytes]) -> None:
     """Kills a program and all processes in its session. A process that is stuck in the kernel is
     not waited for."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    with suppress(subprocess.TimeoutExpired):
         child.wait(KILL_GRACE_S)
 
 
@@ -221,7 +221,7 @@ class _Captured:
             if self.unread:
                 self._step(min(left_s, LOOK_EVERY_S))
             else:  # it has closed its outputs and continues
-                with contextlib.suppress(subprocess.TimeoutExpired):
+                with suppress(subprocess.TimeoutExpired):
                     self.child.wait(left_s)
         drain_until = time.monotonic() + DRAIN_S
         while self.unread and time.monotonic() < drain_until and self._step(0):
@@ -232,7 +232,7 @@ class _Captured:
         """Closes this side of the pipes; a service may keep its own end open."""
         for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
             if stream:
-                with contextlib.suppress(OSError):  # the program no longer reads its input
+                with suppress(OSError):  # the program no longer reads its input
                     stream.close()
 
     def texts(self) -> list[str]:

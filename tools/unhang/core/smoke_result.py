@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType, convert, field, to_builtins
 
 from unhang.core.verdict.suspect import Suspect
 
@@ -164,10 +163,10 @@ class SmokeResult(Struct, frozen=True, kw_only=True):
 
 def smoke_result(document: Any) -> SmokeResult:
     """Raises ValueError that says what is wrong and where."""
-    return msgspec.convert(document, SmokeResult)
+    return convert(document, SmokeResult)
 
 
 def document_of(result: SmokeResult) -> dict[str, Any]:
     """The document, plain data."""
-    document: dict[str, Any] = msgspec.to_builtins(result)
+    document: dict[str, Any] = to_builtins(result)
     return document | {"suspects": [suspect.as_dict() for suspect in result.suspects]}

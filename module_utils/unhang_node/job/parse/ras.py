@@ -33,7 +33,10 @@ _PLACE = (
     r" (?P<host>\S{1,128})$"
 )
 _NAMED = re.compile(r"^ {2,8}Rank (?P<rank>\d{1,9})" + _PLACE)
-_PROCESS = re.compile(r"^  Process (?P<pid>\d{1,10}) on node (?P<host>\S{1,128}) managing GPU")
+_PROCESS = re.compile(
+    r"^  Process (?P<pid>\d{1,10}) on node (?P<host>\S{1,128}) managing GPU (?P<gpu>\d{1,4})"
+)
+_MISSING = re.compile(r"^ {2,8}The missing rank: (\d{1,9})$")
 _DIFFERENT = re.compile(
     r"^ {2,8}Communicator ranks have different (?P<op>\w{1,40}) operation counts$"
 )
@@ -132,11 +135,7 @@ def empty_communicator(name: str, size: int) -> dict[str, Any]:
 
 
 def _number(value: Any) -> int:
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
-        else 0
-    )
+    return value if type(value) is int and 0 <= value < LARGEST else 0
 
 
 def _place_of(row: dict[str, Any]) -> list[Any]:
@@ -169,7 +168,8 @@ def parse_blocks(text: str) -> list[dict[str, Any]]:
     lines = text.splitlines()
     tables = [found for line in lines for found in [_TABLE.match(line)] if found]
     sizes = {row["group"]: int(row["size"]) for row in tables}
-    dead = {(row["host"], int(row["pid"])) for row in _dead(lines)}
+    gone = [*_gone(lines)]
+    dead = {(row["host"], int(row["pid"])) for heading, row in gone if heading == "DEAD"}
     made: dict[str, dict[str, Any]] = {}
     for heading, body in _blocks(lines):
         size = sizes.get(heading["group"])
@@ -178,6 +178,10 @@ def parse_blocks(text: str) -> list[dict[str, Any]]:
         name = "0x" + heading["hash"].lstrip("0")
         row = made.setdefault(heading["hash"], empty_communicator(name, size or 0))
         _add_block(row, heading["kind"], body)
+        for number in filter(None, map(_MISSING.match, body)):  # NCCL 2.24 names it elsewhere
+            for _, one in gone if len(gone) == 1 else ():
+                place = [int(number[1]), one["host"], int(one["pid"]), int(one["gpu"]), False]
+                row["missing"].append(place)
     for row in made.values():
         _complete_counts(row)
         for one in row["missing"]:
@@ -189,14 +193,15 @@ def parse_blocks(text: str) -> list[dict[str, Any]]:
     return [*made.values(), *quiet]
 
 
-def _dead(lines: list[str]) -> Iterator[re.Match[str]]:
-    """The processes below the line DEAD."""
-    below = False
+def _gone(lines: list[str]) -> Iterator[tuple[str, re.Match[str]]]:
+    """The processes below the lines DEAD and INCOMPLETE, with that line."""
+    heading = ""
     for line in lines:
-        below = line == "DEAD" or (below and line.startswith("  "))
-        found = _PROCESS.match(line) if below else None
+        found = _PROCESS.match(line) if heading else None
         if found:
-            yield found
+            yield heading, found
+        elif not line.startswith("  "):
+            heading = line if line in ("DEAD", "INCOMPLETE") else ""
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[re.Match[str], list[str]]]:

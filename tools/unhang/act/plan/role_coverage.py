@@ -24,6 +24,7 @@ from unhang.judge.rules.compiled_catalogue import Catalogue
 from unhang.judge.rules.found import Found
 
 Finding = Mapping[str, Any]
+_READ = ("rule", "severity", "scope", "where", "remedy", "expected")
 _DRIVER_ROLES = ("gpu_driver", "fabric_manager")
 
 
@@ -135,17 +136,7 @@ def repairs_of_run(
     found = {}
     for host, on_host in findings.items():
         if host in run.files:
-            rows = [
-                {
-                    "rule": one.rule,
-                    "severity": one.severity,
-                    "scope": one.scope,
-                    "where": one.where,
-                    "remedy": one.remedy,
-                    "expected": one.expected,
-                }
-                for one in on_host
-            ]
+            rows = [{name: getattr(one, name) for name in _READ} for one in on_host]
             found[host] = who_repairs(
                 read_node(host, run.files[host]), rows, remedying
             ).for_people()

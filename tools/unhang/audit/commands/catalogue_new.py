@@ -164,7 +164,7 @@ def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
     }
     lines += [
         f"  {'- ' if key == 'id' else '  '}{key}: {_flow(value)}"
-        + (f"  # or {', '.join(may_cost[1:])}" if key == "costs" and may_cost[1:] else "")
+        + (f"  # of {', '.join(may_cost)}" if key == "costs" else "")
         for key, value in fields.items()
     ]
     lines.append("    examples:")

@@ -119,8 +119,10 @@ def _show_events(name: str, runs: Sequence[PastRun], form: str, quiet: bool) -> 
     elif name in rules:
         found, about = events_of_rule(runs, name), f"in {counted(len(runs), 'run')}"
     else:
-        hint = nearest(name, [*hosts, *rules]) or f"; {counted(len(runs), 'run')} were read"
-        raise UserError(f"no run has a node or a finding {name!r}{hint}")
+        read = f"; {counted(len(runs), 'run')} were read"
+        raise UserError(
+            f"no run has a node or a finding {name!r}{nearest(name, [*hosts, *rules]) or read}"
+        )
     rows: list[dict[str, Any]] = [asdict(one) for one in found]
     columns = tuple(field.name for field in fields(Event))
     show_rows(

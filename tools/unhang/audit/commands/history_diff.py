@@ -185,10 +185,8 @@ def rows_of(changes: Changes) -> list[Row]:
     rows += [
         {
             **empty,
+            **dataclasses.asdict(one),
             "change": "fact",
-            "fact": one.fact,
-            "before": one.before,
-            "now": one.now,
             "hosts": list(one.hosts),
         }
         for one in changes.facts

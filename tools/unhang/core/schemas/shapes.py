@@ -3,9 +3,8 @@ version orders."""
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from unhang.core.schemas.reading import kinds_of, read_schema, resolved
@@ -34,7 +33,7 @@ class Shape:
     unique: str | None = None  # what jobs pay if two things share it
     null: str | None = None  # its meaning
 
-    @functools.cached_property
+    @cached_property
     def is_scalar(self) -> bool:
         """True for a value without fields and items."""
         return self.kind not in ("object", "map", "list")

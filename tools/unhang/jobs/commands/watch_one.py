@@ -3,12 +3,11 @@ and answered."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,7 +111,7 @@ def watched(
     return None
 
 
-@contextlib.contextmanager
+@contextmanager
 def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
     """What shows a moment as a table, on a terminal that no output of the job is written to."""
     if not is_free or not sys.stderr.isatty():
@@ -128,7 +127,7 @@ def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
         width, color, plain = terminal_shape(screen.target, os.environ)
         screen.draw(printed(gpu_table(tick, since_s, width), color, plain).splitlines())
 
-    with contextlib.redirect_stderr(screen):
+    with redirect_stderr(screen):
         yield draw
 
 

@@ -49,6 +49,8 @@ class RasStanding:
         waited = self.standing.waited
         if self.moved:
             return WaitedFor()
+        if self.silent:  # those that are behind wait for them too
+            return WaitedFor(tuple(self.silent), certainty=POSSIBLE)
         waited = _unlike_calls(waited)
         is_once = self.looks == 1 and not waited.left_the_order
         return replace(
@@ -170,7 +172,7 @@ def kind_and_words(ras: RasStanding, named: Sequence[int]) -> tuple[str, str]:
     if waited.left_the_order:
         kind = "order"
         does = "called two groups in another order than the others that wait with it"
-    elif waited.roots:
+    elif waited.waits:
         wait = waited.waits[0]
         does = f"launched fewer operations: {ranks_wait(len(wait.waiting))} in {wait.operation}"
         kind, does = "behind", f"{does} #{wait.seq} of {wait.group.name}"

@@ -8,7 +8,7 @@ whom is asked of the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from unhang.core.verdict.waiting import (
     are_few,
     waited_for,
 )
-from unhang.jobs.diagnose.absences import too_many
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.set_up import SET_UP
@@ -53,7 +52,7 @@ def waits_of_log(
     waiting = answer.waiting
     silent = {*answer.roots} - seen
     absent = {*answer.roots} - shown.ranks
-    out = too_many(absent, spoke, waiting)
+    out = _too_many(absent, spoke, waiting)
     if are_all_there:
         out = absent if shown.timeouts else silent
     if out:
@@ -216,3 +215,12 @@ def _known_alone(waited: WaitedFor) -> WaitedFor:
         role: tuple(map(_named_alone, getattr(waited, role))) for role in roles
     }
     return replace(waited, against=tuple(map(_known_alone, waited.against)), **alone)
+
+
+def _too_many(absent: set[int], words: Collection[int], waiting: Sized) -> set[int]:
+    """Ranks without a line of what others wait in whom it does not name. words: ranks with lines of
+    their own, who are elsewhere and must be fewer than those that wait; of the others nobody knows
+    whether their log has any text, and where they are many, lines were not saved."""
+    spoke, silent = absent.intersection(words), absent.difference(words)
+    many = not are_few(silent, waiting) if len(silent) > 1 else len(waiting) == 1
+    return (silent if many else set()) | (spoke if 1 < len(spoke) >= len(waiting) else set())

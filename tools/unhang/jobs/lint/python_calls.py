@@ -3,7 +3,6 @@ functions of the file itself that make them. Values in, values out."""
 
 from __future__ import annotations
 
-import ast
 import re
 from ast import (
     AST,
@@ -19,6 +18,7 @@ from ast import (
     Return,
     UnaryOp,
     excepthandler,
+    iter_child_nodes,
     match_case,
     stmt,
 )
@@ -144,7 +144,7 @@ def calls_of(statement: AST) -> Iterator[Call]:
         if isinstance(node, Call):
             yield node
         waiting.extend(
-            one for one in ast.iter_child_nodes(node) if not isinstance(one, (stmt,
+            one for one in iter_child_nodes(node) if not isinstance(one, (stmt,
             excepthandler, match_case, Lambda))
         )  # fmt: skip
 

@@ -3,10 +3,10 @@ each fact a near miss that differs in it alone."""
 
 from __future__ import annotations
 
-import copy
 import itertools
 import random
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,11 +67,11 @@ def _of_group(rule: Rule, places: list[Place], view: CatalogueView) -> Draft:
     """Three nodes of which the last has another value in one fact, and three that are alike."""
     for values in _combinations(places):
         base = _built(places, values)
-        alike = [copy.deepcopy(base) for _ in range(3)]
+        alike = [deepcopy(base) for _ in range(3)]
         if verdict(rule, alike, view) == "pass":
             for changed in _changes(places, base):
                 if verdict(rule, [*alike[:2], changed], view) == "fail":
-                    match = [base, copy.deepcopy(base), changed]
+                    match = [base, deepcopy(base), changed]
                     return Draft(rule, tuple(places), (match,), (alike,), ())
     return Draft(rule, tuple(places), (), (), ())
 
@@ -159,7 +159,7 @@ def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Frag
         if not items:
             continue
         yield _replaced(fragment, path, [])
-        yield _replaced(fragment, path, [*items, *copy.deepcopy(items)])
+        yield _replaced(fragment, path, [*items, *deepcopy(items)])
         for place, value in zip(places, values, strict=True):
             if place.path[: len(path)] == path and len(place.path) > len(path) + 1:
                 for other in (one for one in place.values if one is not ABSENT and one != value):
@@ -184,7 +184,7 @@ def _near_miss(
 def _changes(places: list[Place], fragment: Fragment) -> Iterator[Fragment]:
     for place in places:
         for value in place.values:
-            changed = copy.deepcopy(fragment)
+            changed = deepcopy(fragment)
             if _set_everywhere(changed, place.path, value) and changed != fragment:
                 yield changed
 
@@ -202,7 +202,7 @@ def _put(holder: Any, path: list[str], value: Any) -> None:
     """Sets the value at a path; lists on the way get one item."""
     head, rest = path[0], [part for part in path[1:] if part != "**"]
     if not rest or rest == ["*"]:
-        holder[head] = copy.deepcopy(value)
+        holder[head] = deepcopy(value)
     elif rest[0] == "*":
         _put(holder.setdefault(head, [{}])[0], rest[1:], value)
     else:
@@ -230,14 +230,14 @@ def _set_everywhere(holder: Any, path: tuple[str, ...], value: Any) -> bool:
         return False
     if value is ABSENT:
         return box.pop(parts[-1], ABSENT) is not ABSENT
-    box[parts[-1]] = copy.deepcopy(value)
+    box[parts[-1]] = deepcopy(value)
     return True
 
 
 def _with_names(fragment: Fragment, named: tuple[tuple[str, ...], ...]) -> Fragment:
     """The fragment with a name for each object in it: numbers count from 0, texts are made from the
     field's name."""
-    named_all = copy.deepcopy(fragment)
+    named_all = deepcopy(fragment)
     for path in named:
         if path.count("*") != 1 or path[-1] == "*":
             continue
@@ -254,6 +254,6 @@ def _with_names(fragment: Fragment, named: tuple[tuple[str, ...], ...]) -> Fragm
 
 
 def _replaced(fragment: Fragment, path: tuple[str, ...], value: Any) -> Fragment:
-    changed = copy.deepcopy(fragment)
+    changed = deepcopy(fragment)
     value_at(changed, path[:-1])[path[-1]] = value
     return changed

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
+from contextlib import suppress
 
 
 def process_state(pid: int) -> tuple[str, str]:
@@ -16,7 +16,7 @@ def process_state(pid: int) -> tuple[str, str]:
     except OSError:
         return "gone", ""
     wchan = ""
-    with contextlib.suppress(OSError), open("/proc/%d/wchan" % pid, encoding="ascii") as source:
+    with suppress(OSError), open("/proc/%d/wchan" % pid, encoding="ascii") as source:
         wchan = source.read().strip("0\n")
     return state, wchan
 
@@ -24,7 +24,7 @@ def process_state(pid: int) -> tuple[str, str]:
 def die_with_parent() -> None:
     """Runs in a child before exec: the kernel kills the child when its parent ends, however the
     parent ends."""
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
@@ -41,7 +41,7 @@ def session_members(session: int) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError), open(
+            with suppress(OSError, IndexError, ValueError), open(
                 "/proc/%s/stat" % name, encoding="utf-8", errors="replace"
             ) as source:
                 fields = source.read().rpartition(")")[2].split()
@@ -53,8 +53,8 @@ def session_members(session: int) -> list[int]:
 def end_session(pid: int) -> None:
     """Sends SIGKILL to a session: to its process group, and to every process with its session
     id."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     for member in session_members(pid):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.kill(member, signal.SIGKILL)

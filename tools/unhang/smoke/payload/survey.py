@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
@@ -11,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from .limits import VERSION
@@ -82,9 +82,9 @@ def gpus() -> list[dict[str, Any]]:
     """[{model, uuid, pci_address}] from the driver's own files."""
     rows = []
     root = rooted("/proc/driver/nvidia/gpus")
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         for address in sorted(os.listdir(root)):
-            with contextlib.suppress(OSError), open(
+            with suppress(OSError), open(
                 os.path.join(root, address, "information"), encoding="utf-8", errors="replace"
             ) as lines:
                 pairs = dict(line.rstrip().split(":", 1) for line in lines if ":" in line)
@@ -140,11 +140,11 @@ def described(pid: int) -> list[str]:
     """[process 4711 (python3) of alice]; [] for a daemon that is no job. A process of another
     container has a number alone."""
     command, user = "", ""
-    with contextlib.suppress(OSError), open(
+    with suppress(OSError), open(
         rooted("/proc/%d/comm" % pid), encoding="utf-8", errors="replace"
     ) as source:
         command = source.read().strip()
-    with contextlib.suppress(OSError, KeyError):
+    with suppress(OSError, KeyError):
         user = pwd.getpwuid(os.stat(rooted("/proc/%d" % pid)).st_uid).pw_name
     if command.startswith(MPS):
         return []
@@ -158,7 +158,7 @@ def slurm_jobs() -> list[str]:
     """Ids of the jobs of Slurm with a step on this node, also those that use no GPU."""
     found = set()
     for pid in os.listdir(rooted("/proc")):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if pid.isdigit() and same_machine(pid):
                 with open(rooted("/proc/%s/cmdline" % pid), "rb") as source:
                     found.update(STEP.findall(source.read(256).decode("utf-8", "replace")))
