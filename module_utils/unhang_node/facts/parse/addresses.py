@@ -42,7 +42,14 @@ def parse_routes(text: str) -> list[Route]:
         except ValueError:
             continue
         if flags & FLAG_UP and not flags & FLAG_REJECT and max(network, gateway, mask) < 1 << 32:
-            routes.append(Route(fields[0], swap(network), swap(mask), gateway == 0))
+            routes.append(
+                Route(
+                    interface=fields[0],
+                    network=swap(network),
+                    mask=swap(mask),
+                    is_direct=gateway == 0,
+                )
+            )
     return routes
 
 

@@ -190,8 +190,8 @@ def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -
     names = sorted(there)
     for one in given:
         if one not in there and not any(fnmatch.fnmatchcase(name, one) for name in names):
-            hint = nearest(one, names) or f"; {_there_are(option, names)}"
-            raise UserError(f"{option}: {one!r} is not {what}{hint}")
+            known = f"; {_there_are(option, names)}"
+            raise UserError(f"{option}: {one!r} is not {what}{nearest(one, names) or known}")
 
 
 def _there_are(option: str, names: Sequence[str]) -> str:
