@@ -19,7 +19,7 @@ OF_A_MACHINE = re.compile(
     rb"^[a-z][\w.-]{1,40}: |\w\.\w{1,4}:\d{1,6}\]|^\(\w{1,60} pid="
 )
 SET_OFF = re.compile(rb"> ?\S|(?: {4}|\t)\s*[^\s\w]")  # as Markdown does
-_END = re.compile(rb"[a-z][)\"']?[.?!](?:\s|\Z)")
+_END = re.compile(rb"[a-z][)\"']?[.?!](?:\s|\Z)|\|\s*\Z")  # of a sentence, or a row of a table
 _WORDS = re.compile(rb"(?:(?<!\S)[(\"'`]?[A-Za-z][A-Za-z'-]{0,19}[)\"'`.,;:?!]{0,3} ){5}")
 
 

@@ -165,8 +165,9 @@ def rank_that_stopped(facts: Facts) -> Conclusion | None:
         return None
     (rank, line), (_, farthest) = ranked[0], ranked[-1]
     after = (one.line < line.line for _, one in ranked if one.file == line.file)
-    if line.printed > 1 and any(after):
-        return None  # it prints steps after another's last one
+    # it prints steps after another's last one, or none of a loop
+    if any(after) if line.printed > 1 else farthest.printed > 2:
+        return None
     why = (
         f"the log just stops, and rank {rank} stopped first: its last step is {line.step}, the"
         f" others came to {farthest.step}"
@@ -294,8 +295,8 @@ def _known_error(facts: Facts) -> Conclusion | None:
     is_of_library = fact == "library_failed" and not (facts.timeouts or hang_signs(facts))
     if first.kind != "error" and not is_of_library:
         return None
-    how = " that is not a known fault of the cluster"
-    how = how if fact == "crash" else ", and the log shows no cause"
+    unknown = " that is not a known fault of the cluster"
+    how = unknown if fact == "crash" else ", and the log shows no cause"
     return Conclusion("failure", f"something failed{how}: {says}", first)
 
 
@@ -320,10 +321,11 @@ def _traceback(facts: Facts) -> Conclusion | None:
 def _server_that_stands(facts: Facts) -> Conclusion | None:
     if not (stands := server_stands(facts)):
         return None
-    running, waiting = stands[-1].fields["running"], stands[-1].fields["waiting"]
+    said = stands[-1].fields
     return Conclusion(
         "no_end",
-        f"the server hangs: it makes no token, {running} requests run and {waiting} wait",
+        f"the server hangs: it makes no token, {said['running']} requests run and"
+        f" {said['waiting']} wait",
         stands[0],
     )
 
