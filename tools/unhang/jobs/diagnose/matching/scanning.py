@@ -263,10 +263,10 @@ def _keep_events(
                 and not is_in_words(outside.encode(), signature.examples["match"])
             ):
                 scan.prose.discard(block.number(index))
-            place = len(scan.events)
-            scan.events.extend(_events_of(signature, found, text, block, index, scan.file))
-            if len(readings) > 1:
-                scan.outside[place] = _outside(readings)
+            for event in _events_of(signature, found, text, block, index, scan.file):
+                if len(readings) > 1:
+                    scan.outside[len(scan.events)] = _outside(readings)
+                scan.events.append(event)
             seen.matches[signature.id] += 1
             if seen.matches[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
                 scan.full.add(signature.id)
@@ -285,9 +285,9 @@ def _events_of(
         return
     line = block.number(index)
     event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
-    raised_at = _frame_above(block, index) if signature.fact == "crash" else None
-    above = {"raised_at": raised_at} if raised_at else {}
-    yield replace(event, fields={**event.fields, **above}) if above else event
+    if raised_at := _frame_above(block, index) if signature.fact == "crash" else None:
+        event = replace(event, fields={**event.fields, "raised_at": raised_at})
+    yield event
     if signature.fact in SEVERAL_ON_A_LINE:
         for more in signature.pattern.finditer(seen, found.end(), found.end() + 4000):
             yield event_of(signature, more, seen, file, line)
