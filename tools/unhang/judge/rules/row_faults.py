@@ -23,12 +23,13 @@ _TOGETHER = {
 
 
 BY_A_PART_OF_THE_NAME = re.compile(
-    r"(gpus|item)\.model\b(\s*\|\s*\w+)*\s+is\s+(not\s+)?(like|startswith|endswith|contains)"
+    r"(gpus|item)\.model\b(\s*\|\s*\w+)*\s+is\s+(not\s+)?"
+    r"(like(?!\('\*-\*\[0-9]\[ABCQ]'\))|startswith|endswith|contains)"
     r"|'[^']*'\s+(not\s+)?in\s+(gpus|item)\.model\b"
     r"|attr\('model',\s*'(like|contains|startswith|endswith)'"
 )
 """A condition that tells GPUs apart by a part of their name: RTX 40 is not RTX 4000 Ada, and B300
-is not GB300."""
+is not GB300. A virtual GPU's name ends in its size and use: NVIDIA A10-24C, GRID T4-16Q."""
 
 
 def row_faults(rule: Rule) -> Iterator[str]:
