@@ -295,8 +295,11 @@ def _known_error(facts: Facts) -> Conclusion | None:
     is_of_library = fact == "library_failed" and not (facts.timeouts or hang_signs(facts))
     if first.kind != "error" and not is_of_library:
         return None
-    unknown = " that is not a known fault of the cluster"
-    how = unknown if fact == "crash" else ", and the log shows no cause"
+    how = (
+        " that is not a known fault of the cluster"
+        if fact == "crash"
+        else ", and the log shows no cause"
+    )
     return Conclusion("failure", f"something failed{how}: {says}", first)
 
 
