@@ -4,7 +4,6 @@ rule that names it."""
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import judge_cases
 import pytest
@@ -12,15 +11,12 @@ from gallery import read_gallery
 
 from unhang.judge.triage.run_judging import judge_folder
 
-HEALTHY = next(
-    machine.document
-    for machine in read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
-    if machine.name == "dgx_h200"
-)
+HEALTHY = next(machine.document for machine in read_gallery() if machine.name == "dgx_h200")
 GSP = (
     "NVRM: Xid (PCI:0000:15:00): 119, pid=482013, name=python3, Timeout after 6s of waiting for RPC"
     " response from GPU5 GSP!"
 )
+CHANGED = "NVRM: Xid (PCI:0000:15:00): 154, GPU recovery action changed from 0x0 (None)"
 NEXT = "6.8.0-155-generic"
 
 
@@ -58,18 +54,22 @@ def gpu_that_does_not_answer(sections):
     )
 
 
+def xid(code, line):
+    return [event("python3", line, "xid") | {"code": code, "pci_address": "0000:15:00.0"}]
+
+
 def firmware_that_does_not_answer(sections):
-    event = {
-        "kind": "xid",
-        "code": 119,
-        "pci_address": "0000:15:00.0",
-        "subject": "python3",
-        "severity": None,
-        "count": 1,
-        "first_s": 1.0,
-        "last_s": 1.0,
-    }
-    sections["faults"]["events"] = [event | {"line": GSP}]
+    sections["faults"]["events"] = xid(119, GSP)
+
+
+def recovery(action, number):
+    """NVML asks for it, and an Xid 154 does."""
+
+    def change(sections):
+        sections["gpus"]["devices"][5]["recovery_action"] = action
+        sections["faults"]["events"] = xid(154, f"{CHANGED} to {number}")
+
+    return change
 
 
 def root_turned_read_only(sections):
@@ -142,6 +142,8 @@ FAULTS = {
     "gpu-bar1-smaller-than-memory": small_window_of_a_gpu,
     "gpu-fell-off-the-bus": gpu_that_does_not_answer,
     "driver-gsp-does-not-answer": firmware_that_does_not_answer,
+    "gpu-needs-reboot": recovery("reboot", "0x2 (Node Reboot Required)"),
+    "gpu-asks-for-recovery": recovery("drain_p2p", "0x3 (Drain P2P)"),
 }
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,10 +15,7 @@ from run_folders import Fleet
 from unhang.judge.fleet.earlier_parts import PARTS, REMEMBERED_DAYS
 from unhang.judge.triage.run_judging import judge_folder
 
-GALLERY = {
-    machine.name: machine.document["sections"]
-    for machine in read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
-}
+GALLERY = {machine.name: machine.document["sections"] for machine in read_gallery()}
 IDLE = {"utilization_percent": 0, "memory_used_mib": 0.0, "processes": [], "temperature_c": 31,
         "memory_reserved_mib": 600.0, "mig": None, "error": None}  # fmt: skip
 

@@ -12,7 +12,7 @@ from gallery import changed, read_gallery
 from unhang.core.strict_yaml import load_yaml
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
-MACHINES = {machine.name: machine.document for machine in read_gallery(FIXTURES / "gallery")}
+MACHINES = {machine.name: machine.document for machine in read_gallery()}
 ROWS = load_yaml(FIXTURES / "incidents" / "gallery_faults.yml")[0]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from pathlib import Path
 
 import pytest
 from changed_nodes import catalogue, found_on_node, schema_faults, view
@@ -13,8 +12,7 @@ from gallery import alarms, applies_to, changed, read_gallery
 
 from unhang_node.facts.parse.addresses import shared_subnets
 
-FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "gallery"
-MACHINES = {machine.name: machine for machine in read_gallery(FOLDER)}
+MACHINES = {machine.name: machine for machine in read_gallery()}
 MOST_ABOVE_INFO = 0.5  # rules a machine, on average
 
 

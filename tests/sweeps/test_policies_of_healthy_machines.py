@@ -4,7 +4,6 @@ rules that read policies, tried on the gallery."""
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import pytest
 from changed_nodes import found_on_node
@@ -14,10 +13,7 @@ from gallery import read_gallery
 from unhang.act.plan.policy_from_nodes import policy_from_nodes
 from unhang.core.schemas.policy import policy_faults
 
-MACHINES = {
-    machine.name: machine
-    for machine in read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
-}
+MACHINES = {machine.name: machine for machine in read_gallery()}
 
 
 def policy_from(*documents):

@@ -3,8 +3,6 @@ at. `unhang explain RULE -v` says on which machines."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from changed_nodes import catalogue, view
 from gallery import applies_to, read_gallery
@@ -12,7 +10,7 @@ from gallery import applies_to, read_gallery
 from unhang.core.run.documents import to_fragment
 from unhang.judge.rules.node_rules import NodeView, judge_rule, node_world
 
-MACHINES = read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
+MACHINES = read_gallery()
 ABOVE_INFO = [rule for rule in catalogue().rules if rule.severity != "info"]
 OF_NODES = [rule for rule in ABOVE_INFO if rule.scope == "node"]
 ALIKE = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import threading
-from pathlib import Path
 
 import pytest
 from changed_nodes import catalogue, view
@@ -16,11 +15,7 @@ from unhang.core.run.documents import to_fragment
 from unhang.judge.rules.node_rules import NodeView, judge_rule, node_world
 from unhang_node.base.root import Root
 
-HEALTHY = next(
-    machine.document
-    for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
-    if machine.name == "dgx_a100"
-)
+HEALTHY = next(machine.document for machine in read_gallery() if machine.name == "dgx_a100")
 CONF = """TaskPlugin=task/cgroup,task/affinity
 ProctrackType=proctrack/cgroup
 PrologFlags=Contain
