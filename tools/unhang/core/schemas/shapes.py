@@ -27,6 +27,7 @@ class Shape:
     # differs at every reading and says nothing about the node's configuration
     sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
+    config: bool = False
     identity: bool = False  # names the thing, such as index, uuid, pci_address
     not_compared: object = None  # why one node may have it otherwise than its like
     costs: str | None = None  # what a node pays that has it otherwise, as `costs` of a rule
@@ -40,7 +41,6 @@ class Shape:
 
 
 TEXT, NUMBER, FLAG, ANY = Shape("text"), Shape("number"), Shape("flag"), Shape("any")
-MARKS = ["version", "not_compared", "costs", "unique", "null"]
 _KINDS = {"string": "text", "number": "number", "integer": "number", "boolean": "flag"}
 
 
@@ -83,10 +83,12 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     place = resolved(place, definitions)
     names = {*kinds_of(place)} - {"null"} or {"string"}
     role = place.get("x-kind")
+    named = ("version", "not_compared", "costs", "unique", "null")
     marks: dict[str, Any] = {
-        **{name: place.get(f"x-{name.replace('_', '-')}") for name in MARKS},
+        **{name: place.get(f"x-{name.replace('_', '-')}") for name in named},
         "sample": role in ("counter", "sample"),
         "counter": role == "counter",
+        "config": role == "config",
         "identity": role == "identity",
         "known": tuple(place.get("examples", ())),
     }
